@@ -40,6 +40,7 @@ from staniel.broker.operations.deletions import Deletions, Undeleted
 from staniel.broker.operations.pauses import Pauses
 from staniel.broker.operations.running import ClientSide, Operations, OperationTools
 from staniel.broker.operations.undo import Undos
+from staniel.broker.put_keys import PutKeys
 from staniel.broker.recovery import (
     KestrelQueues,
     RecoveryProgress,
@@ -141,6 +142,7 @@ class Broker:
         "operations",
         "pauses",
         "process",
+        "put_keys",
         "queues",
         "rate_limited",
         "recovery",
@@ -200,6 +202,8 @@ class Broker:
         self.logins = known or Logins()
         self.status, self.admin = self._new_status(), admin_access(config, fs)
         self.counters, self.limits, self.latencies = ServerCounters(), LimitsReached(report), Latencies()
+        self.put_keys = PutKeys(transfers, self.limits, report)
+        self.put_keys.configure(config.server.put_key_life_ms, config.server.max_put_keys)
         self._join_operations()
         self.users = Users(config, fs, self.logins.own_uids)
         self.leases = Leases(self.timers)
@@ -238,6 +242,7 @@ class Broker:
         """Make what deletes queues and moves, removes and restores many items."""
         transfers, maintenance, audit = self.transfers, self.maintenance, self.audit
         self.deletions = Deletions(transfers, maintenance, self.streams, self.pauses, audit, self.rate_limited)
+        self.deletions.forget_keys = self.put_keys.forget
         self.undos = Undos(self.config.admin, self.spool, self.timers, self.calendar, self.report)
 
         def rights_of(user: str) -> Rights | None:
@@ -258,7 +263,7 @@ class Broker:
     def _new_recovery(self) -> SpoolRecovery:
         kestrel = KestrelQueues(self.spool, self.maintenance, self.streams, self.transfers.recovery, self.report)
         jobs = self.workq if self.serves_jobs else None
-        return SpoolRecovery(kestrel, self.operations, self.pauses, jobs, self.report)
+        return SpoolRecovery(kestrel, self.operations, self.put_keys, self.pauses, jobs, self.report)
 
     def recover(self, now_ms: int, on_progress: Callable[[RecoveryProgress], None] = no_progress) -> RecoverySummary:
         """Recover the spool, before any client is served. `on_progress` is called after each piece of a file. Raises
@@ -363,6 +368,7 @@ class Broker:
         self._end_files(now_ms)
         self.audit.close()
         self.transfers.transfer_log.close()
+        self.put_keys.log.close()
         if self.serves_jobs:
             self.workq.close()
         for queue in self.queues.all():
@@ -475,6 +481,7 @@ class Broker:
                 self.deletions.retry_removals(Share(self.step_clock, REMOVAL_NS), now_ms)
             if not self.status.is_stopping:
                 self.streams.remove_stuck()
+                self.put_keys.drop_old(now_ms)
         self.queues.allowance = QUEUES_PER_TURN
         self.watch.may_look = True
         if now_ms >= self.timers.due_ms:
@@ -661,6 +668,7 @@ class Broker:
         self.queues.config_of = config.queue
         later = given.later_keys(self._started_with)
         self._limit_queues()
+        self.put_keys.configure(config.server.put_key_life_ms, config.server.max_put_keys)
         for session in self.sessions:
             session.max_open_reads = config.server.max_open_transactions
         for name, _ in self.queues.waiters_by_name:

@@ -36,8 +36,8 @@ def discard(level: Level, event: str, /, **fields: object) -> None:
 
 DAMAGES = frozenset({
     "cmdlog.damaged", "convert.plan_damaged", "intents.damaged", "journal.damaged", "journal.gone",
-    "journal.shortened", "journal.unreadable_items", "pauses.damaged", "redo.damaged",
-    "redo.unusable", "spool.cleared",
+    "journal.shortened", "journal.unreadable_items", "pauses.damaged", "put_keys.damaged",
+    "redo.damaged", "redo.unusable", "spool.cleared",
 })  # fmt: skip
 """Names of events about bytes of the spool that are lost or cannot be read, while the rest is served."""
 

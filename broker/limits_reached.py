@@ -24,6 +24,7 @@ LIMITS = (
     "max_open_transactions",
     "max_open_reads",
     "max_waiters",
+    "max_put_keys",
 )
 """Names of limits. Most are settings. `open_files` is the system's limit; `invalid_requests` are those that a parser
 has refused, for example for lines and numbers that are too long; `queue_full` is a queue's `max_items` or `max_size`.

@@ -28,7 +28,7 @@ from staniel.journal.journals import append_log
 from staniel.journal.kestrel.log import Log
 from staniel.journal.libkestrel.writer import StreamWriter
 from staniel.journal.own_files import KeptFile
-from staniel.journal.put_key_log import Forgotten, KeyedPut, PutKeyLog, Record, Stored, Void
+from staniel.journal.put_key_log import Forgotten, KeyedPut, PutKeyLog, Record, Stored, Void, replayed
 from staniel.journal.spool import refused_start
 from staniel.journal.transfer_log import Fate, key_of
 from staniel.queues.item import Item
@@ -36,6 +36,7 @@ from staniel.queues.queue import Queue
 
 DROPPED_PER_PUT = 16
 DROPPED_PER_LOOK = 2000  # 0.5 us each
+DELETED_MAX = 1000
 AppendLog = Log | StreamWriter
 
 
@@ -84,6 +85,11 @@ class PutKeys:
             return f"whether {queue} has the item of this key is not known: its files cannot be read; retry later"
         return ""
 
+    @property
+    def is_on(self) -> bool:
+        """True if the settings let puts have keys."""
+        return self.life_ms > 0 and self.max_keys > 0
+
     def must_wait(self, queue: Queue) -> AppendLog | None:
         """Return the file of `queue` that must first be rewritten, or deleted, before another put with a key may begin;
         None if there is none.
@@ -128,7 +134,7 @@ class PutKeys:
         name = _named(queue, key)
         self._known.pop(name, None)  # a key whose life has ended: it comes behind the others
         self._known[name] = known
-        self._latest[queue] = known.number
+        self._latest[queue] = max(known.number, self._latest.get(queue, 0))
 
     def _counts(self, queue: str, known: KnownKey, now_ms: int) -> bool:
         return known.put_ms + self.life_ms > now_ms and known.number > self._void_until.get(queue, 0)
@@ -141,9 +147,8 @@ class PutKeys:
         if self._unclear:
             oldest = min(oldest, *(put.put for put in self._unclear.values()))
         self.log.drop_file(oldest)
-        if not self._known and not self._unclear:
-            self._latest.clear()
-            self._void_until.clear()
+        if len(self._void_until) > DELETED_MAX or not self._known:
+            self._void_until = {name: until for name, until in self._void_until.items() if until >= oldest}
 
     def _drop(self, count_max: int, now_ms: int) -> None:
         """Forget the oldest keys, `count_max` at most, if their life has ended or there are too many."""
@@ -173,44 +178,30 @@ class PutKeys:
         """Read the log, and look for the items of unfinished puts. Call it when every queue is loaded and no journal
         has been rewritten. Returns what `settle` has to write. Raises SpoolError.
         """
-        puts, stored = self._read()
-        unfinished: list[KeyedPut] = []
-        forgotten = dict.fromkeys(put.queue for put in puts.values() if not self._may_have_keys(put.queue))
-        for number, put in sorted(puts.items()):
-            if put.queue in forgotten:
-                continue
-            if number in stored:
+        stored, unfinished = self._read()
+        names = dict.fromkeys(put.queue for put in (*stored, *unfinished))
+        forgotten = {name for name in names if not self._may_have_keys(name)}
+        for put in stored:
+            if put.queue not in forgotten:
                 self._remember_since(put, now_ms)
-            else:
-                unfinished.append(put)
+        unfinished = [put for put in unfinished if put.queue not in forgotten]
+        found = [record for _, record in self._finish(unfinished, now_ms)]
         self._drop(len(self._known), now_ms)
-        return [*map(Forgotten, forgotten), *self._finish(unfinished, now_ms)]
+        return [*map(Forgotten, sorted(forgotten)), *found]
 
     def _may_have_keys(self, queue: str) -> bool:
         """Tell whether `queue` was not deleted just before the end of the last run."""
         return self._queues.known(queue) is not None or self._transfers.recovery.is_blocked(queue)
 
-    def _read(self) -> tuple[dict[int, KeyedPut], set[int]]:
-        """Return the puts in the log by their numbers, and the numbers of those that are stored. Raises SpoolError."""
+    def _read(self) -> tuple[list[KeyedPut], list[KeyedPut]]:
+        """Return the puts in the log: those that are stored, and those that are not finished. Raises SpoolError."""
         log = self.log
         try:
             records = log.read()
         except OSError as error:
             raise refused_start(error, log.path) from error
-        puts: dict[int, KeyedPut] = {}
-        stored: set[int] = set()
-        for record in records:
-            if isinstance(record, KeyedPut):
-                puts[record.put] = record
-            elif isinstance(record, Stored):
-                stored.update(record.stored)
-            elif isinstance(record, Void):
-                for number in record.void:
-                    puts.pop(number, None)
-            else:
-                puts = {number: put for number, put in puts.items() if put.queue != record.forgotten}
         self._report_damage()
-        return puts, stored
+        return replayed(records)
 
     def _report_damage(self) -> None:
         fs, folder = self._spool.fs, f"{self._spool.own}/damaged"
@@ -231,8 +222,9 @@ class PutKeys:
         put_ms = min(now_ms, self._queues.calendar.moment_ms(put.added_ms, now_ms))
         self._remember(put.queue, put.key, KnownKey(put.put, put_ms))
 
-    def _finish(self, unfinished: Iterable[KeyedPut], now_ms: int) -> Iterator[Record]:
-        """Look for the items of `unfinished`, and yield what has been found out; the others stay unclear."""
+    def _finish(self, unfinished: Iterable[KeyedPut], now_ms: int) -> list[tuple[str, Record]]:
+        """Look for the items of `unfinished`; return what has been found out, by queue. The others stay unclear."""
+        found: list[tuple[str, Record]] = []
         by_queue: dict[str, list[KeyedPut]] = {}
         for put in unfinished:
             by_queue.setdefault(put.queue, []).append(put)
@@ -249,9 +241,12 @@ class PutKeys:
                 elif self._unclear.get(name) is put:
                     del self._unclear[name]
             if stored:
-                yield Stored([put.put for put in stored])
+                found.append((queue, Stored([put.put for put in stored])))
             if void:
-                yield Void([put.put for put in void])
+                found.append((queue, Void([put.put for put in void])))
+        if found:  # in the order of the puts again
+            self._known = OrderedDict(sorted(self._known.items(), key=lambda each: each[1].number))
+        return found
 
     def settle(self, records: list[Record]) -> None:
         """Write what `search` has found, durably. Call it when everything that was found is durable, and before any
@@ -269,18 +264,11 @@ class PutKeys:
 
     def retry(self, now_ms: int) -> None:
         """Look again for the items of unclear puts, because some queues can be read again."""
-        for record in list(self._finish(list(self._unclear.values()), now_ms)):
-            if isinstance(record, Stored):
-                self._sync_items(record.stored, now_ms)
-            self.log.append(record, durably=True)
-
-    def _sync_items(self, numbers: list[int], now_ms: int) -> None:
-        """Make the items durable that a start could not read: a killed server may have left them in the page cache."""
-        names = {queue for queue, latest in self._latest.items() if latest in numbers}
-        for name in sorted(names):
+        for name, record in self._finish(list(self._unclear.values()), now_ms):
             queue = self._queues.known(name)
             if queue is not None and (log := append_log(queue.journal)) is not None:
-                self._group.sync_at_once(log, now_ms)
+                self._group.sync_at_once(log, now_ms)  # a killed server may have left the items in the page cache
+            self.log.append(record, durably=True)
 
     def _records(self) -> Iterator[Record]:
         """Yield all that the log must hold, to write it anew."""

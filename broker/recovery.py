@@ -20,6 +20,7 @@ from staniel.broker.maintenance.scheduler import MaintenanceScheduler
 from staniel.broker.operations.pauses import Pauses
 from staniel.broker.operations.running import Operations
 from staniel.broker.operations.undo_recovery import UndoRecovery
+from staniel.broker.put_keys import PutKeys
 from staniel.broker.status import ServerStatus
 from staniel.broker.streams import StreamQueues, set_aside
 from staniel.broker.transfer_recovery import TransferRecovery
@@ -83,6 +84,7 @@ class SpoolRecovery:
         self,
         kestrel: KestrelQueues,
         operations: Operations,
+        put_keys: PutKeys,
         pauses: Pauses,
         jobs: JobService | None,
         report: EventSink,
@@ -90,6 +92,7 @@ class SpoolRecovery:
         tools = operations.tools
         self._transfers, self._queues, self._spool = tools.transfers, tools.queues, tools.transfers.spool
         self._kestrel, self._streams, self._pauses, self._jobs = kestrel, kestrel.streams, pauses, jobs
+        self._put_keys = put_keys
         self._status, self._client_events, self._report = tools.clients.status, tools.clients.report, report
         self._undo = UndoRecovery(operations, report)
 
@@ -108,6 +111,7 @@ class SpoolRecovery:
         undo.read(now_ms)
         undo.classify()
         kept = transfers.recovery.recover(undo.intents)
+        puts = self._put_keys.search(now_ms)
         undo.find_copies(now_ms)
         for queue in list(queues):
             queue.return_open_reads(now_ms, partial(self._report_ended, queue))
@@ -116,6 +120,7 @@ class SpoolRecovery:
         _restore_ballast(spool, self._report)
         spool.group.sync_all(now_ms)
         transfers.transfer_log.restart(kept)
+        self._put_keys.settle(puts)
         undo.apply_fates(transfers.recovery.fates)
         self._kestrel.rewrite(ambiguous, now_ms)
         set_aliases(queues, config.aliases, self._report)
@@ -175,7 +180,7 @@ class SpoolRecovery:
         for queue in self._queues.all():
             if queue.line.read_error is not None:
                 self._kestrel.read_again(queue)
-        if self._queues.unreadable or self._transfers.transfer_log.kept:
+        if self._queues.unreadable or self._transfers.transfer_log.kept or self._put_keys.has_unclear:
             self._recover_blocked(now_ms, commit)
 
     def _recover_blocked(self, now_ms: int, commit: Callable[[int], None]) -> None:
@@ -202,6 +207,7 @@ class SpoolRecovery:
         undo = self._undo if self._undo.has_unresolved else None
         if undo is not None:
             undo.classify()
+        self._put_keys.retry(now_ms)
         self._transfers.recovery.retry(now_ms)  # what it puts elsewhere may make a queue, and serve its waiters
         if undo is not None:
             undo.find_copies(now_ms)

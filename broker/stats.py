@@ -21,6 +21,7 @@ from staniel.queues.registry import Alias, Queues
 
 if TYPE_CHECKING:
     from staniel.broker.jobs import JobService
+    from staniel.broker.put_keys import PutKeys
     from staniel.journal.spool import Spool
     from staniel.queues.jobs.queue import JobQueue
 
@@ -99,7 +100,7 @@ def server_stats(
 
 
 def refusal_stats(
-    paused: int, unreadable: int, logins: Logins, counters: ServerCounters, limits: LimitsReached
+    paused: int, unreadable: int, logins: Logins, counters: ServerCounters, keys: PutKeys, limits: LimitsReached
 ) -> Iterator[tuple[str, object]]:
     """Yield the statistics of what is not served, and of requests that were refused; they follow the server's."""
     yield "paused_queues", paused
@@ -108,6 +109,8 @@ def refusal_stats(
     yield "logins_failed", logins.failed
     yield "commands_refused", logins.refused
     yield "noreply_refused", counters.noreply_refused
+    yield "put_keys", len(keys)
+    yield "puts_repeated", keys.repeated
     for name, count in limits.counts.items():
         yield f"limit_{name}", count
 

@@ -38,6 +38,7 @@ LOSSES = {
     "cmdlog": Loss.ENDS,
     "segments": Loss.NOTHING,
     "undo": Loss.NOTHING,
+    "keys": Loss.REMADE,
     "held": Loss.NOTHING,
     "convert": Loss.NOTHING,
     "repair": Loss.NOTHING,

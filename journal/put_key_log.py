@@ -57,9 +57,7 @@ class KeyedPut(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def intent(self) -> Intent:
         """The transfer that this put is, of no other queue; its number is none of the transfers'."""
-        return Intent(
-            ~self.put, "", self.added_ms, self.queue, self.after, self.at, self.added_ms, self.size, self.crc
-        )
+        return Intent(~self.put, "", self.added_ms, self.queue, self.after, self.at, self.added_ms, self.size, self.crc)
 
 
 class Stored(Struct, frozen=True, forbid_unknown_fields=True):
@@ -124,8 +122,29 @@ def decode(line: bytes) -> Record | None:
         return None
 
 
+def replayed(records: Iterable[Record]) -> tuple[list[KeyedPut], list[KeyedPut]]:
+    """Return the puts that a log tells of, in their order: those that are stored, and those that are not finished."""
+    puts: dict[int, KeyedPut] = {}
+    stored: set[int] = set()
+    void_until: dict[str, int] = {}  # by deleted queue
+    last = 0
+    for record in records:
+        if isinstance(record, KeyedPut):
+            puts[record.put] = record
+            last = max(last, record.put)
+        elif isinstance(record, Stored):
+            stored.update(record.stored)
+        elif isinstance(record, Void):
+            for number in record.void:
+                puts.pop(number, None)
+        else:
+            void_until[record.forgotten] = last
+    known = [put for _, put in sorted(puts.items()) if put.put > void_until.get(put.queue, 0)]
+    return [put for put in known if put.put in stored], [put for put in known if put.put not in stored]
+
+
 class KeyFile(Struct):
-    """A file of the log. `last`: the number of the last put in it, or before it. `damage`: of its lines."""
+    """A file of the log. `last`: the number of the last put in it, or before it."""
 
     path: str
     last: int
@@ -200,7 +219,7 @@ class PutKeyLog:
 
     @property
     def file(self) -> NewFile:
-        """The file that is written to. The first one of a run is a new one: the last line of an older one may be torn."""
+        """The file that is written to. A run begins with a new one: the last line of an older one may be torn."""
         if self._file is None:
             self.fs.make_folder(self.path)
             path = f"{self.path}/{self._number + 1}"

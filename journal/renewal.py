@@ -19,6 +19,7 @@ from staniel.journal.disk.unsynced_names import UnsyncedNames
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.install import is_empty_pack
 from staniel.journal.libkestrel import files as libkestrel_files
+from staniel.journal.put_key_log import FOLDER as KEYS_FOLDER
 from staniel.journal.spool_listing import SpoolListing
 from staniel.journal.undo_file import FOLDER as UNDO_FOLDER
 from staniel.journal.workq import files as workq_files
@@ -141,7 +142,8 @@ class Renewal:
                 name for files in listing.kestrel.values() for name in files.archives_in_order()[-UNSURE_SEGMENTS:]
             ]
             names += [name for files in listing.kestrel.values() for name in files.packs]
-            names += [f"{kestrel_files.OWN_FOLDER}/{UNDO_FOLDER}/{name}" for name in self._undo_files()]
+            for own_folder in (UNDO_FOLDER, KEYS_FOLDER):
+                names += [f"{kestrel_files.OWN_FOLDER}/{own_folder}/{name}" for name in self._files_in(own_folder)]
         for files in listing.streams.values():
             names += self._newest(_in_order(files.segments), mark)
             names += files.readers.values()
@@ -171,9 +173,9 @@ class Renewal:
             left_out |= {f"{self.folder}/{name}" for name, number in files.archives.items() if number <= last}
         return left_out
 
-    def _undo_files(self) -> list[str]:
+    def _files_in(self, own_folder: str) -> list[str]:
         try:
-            return [name for name, regular in self.fs.list(f"{self.own}/{UNDO_FOLDER}") if regular]
+            return [name for name, regular in self.fs.list(f"{self.own}/{own_folder}") if regular]
         except FileNotFoundError:
             return []
 

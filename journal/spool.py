@@ -33,6 +33,7 @@ from staniel.journal.libkestrel.family import StreamJournals
 from staniel.journal.libkestrel.files import StreamFiles
 from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.journal.own_files import LOSSES, KeptFile, Loss
+from staniel.journal.put_key_log import FOLDER as KEYS_FOLDER
 from staniel.journal.redo import log as redo_log
 from staniel.journal.redo.log import IN_USE, UNUSED, LogState, RedoLog
 from staniel.journal.redo.replay import (
@@ -70,6 +71,7 @@ OWN_FILES = (
 )
 
 
+OWN_FOLDERS = (UNDO_FOLDER, KEYS_FOLDER)  # in the own folder, of files that a start reads
 SUFFIX_BYTES = 55  # the longest suffix of a queue's name in a file name
 HINT = "give a folder that this user may write, with --spool"
 
@@ -177,7 +179,8 @@ class Spool:
         cache alone: before anything rests on it, no power cut may take it back.
         """
         sync_name(self.fs.beneath, self.folder)
-        for folder in (self.folder, self.own, kestrel_files.sidecar_folder(self.folder), f"{self.own}/{UNDO_FOLDER}"):
+        own_folders = [kestrel_files.sidecar_folder(self.folder), *(f"{self.own}/{name}" for name in OWN_FOLDERS)]
+        for folder in (self.folder, self.own, *own_folders):
             with suppress(FileNotFoundError, NotADirectoryError):
                 self.fs.sync_folder(folder)
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from staniel.journal import undo_file
+from staniel.journal import put_key_log, undo_file
 from staniel.journal.disk.fs import Fs
 from staniel.journal.disk.refusals import described, remedy
 from staniel.journal.kestrel import files as kestrel_files
@@ -26,6 +26,7 @@ HELD = "held"  # in the own folder: files that a backup is copying, under other 
 JOBS_HELD = ".staniel-held"  # the same within the folder of a command log that lies elsewhere
 CMDLOG = f"{OWN_FOLDER}/{workq_files.OWN_FOLDER}"
 OPERATIONS = f"{OWN_FOLDER}/{undo_file.FOLDER}"
+PUT_KEYS = f"{OWN_FOLDER}/{put_key_log.FOLDER}"
 JOURNAL_KINDS = (kestrel_files.Kind.CURRENT, kestrel_files.Kind.ARCHIVE, kestrel_files.Kind.PACK)
 STREAM_KINDS = (libkestrel_files.StreamFileKind.SEGMENT, libkestrel_files.StreamFileKind.READER)
 TRY_AGAIN = "then try again"
@@ -108,9 +109,9 @@ def is_journal_file(name: str) -> bool:
 
 def spool_files(fs: Fs, folder: str, jobs: str = "") -> list[SpoolFile]:
     """Return the files that a copy of a spool must have: journals with their sidecars, the command log, which lies in
-    the folder `jobs` or within the spool, and the state of transfers, pauses and status. Files of purges hold nothing
-    that the copy needs: the items in them have left their queues, and the others are still in their queues. Raises
-    OSError.
+    the folder `jobs` or within the spool, keys of puts, and the state of transfers, pauses and status. Files of purges
+    hold nothing that the copy needs: the items in them have left their queues, and the others are still in their
+    queues. Raises OSError.
     """
     own = f"{folder}/{OWN_FOLDER}"
     files = [
@@ -122,6 +123,11 @@ def spool_files(fs: Fs, folder: str, jobs: str = "") -> list[SpoolFile]:
         SpoolFile(f"{OPERATIONS}/{name}", f"{folder}/{OPERATIONS}/{name}")
         for name in _names(fs, f"{folder}/{OPERATIONS}")
         if undo_file.is_name(name) and _carries_items(fs, f"{folder}/{OPERATIONS}/{name}")
+    ]
+    files += [
+        SpoolFile(f"{PUT_KEYS}/{name}", f"{folder}/{PUT_KEYS}/{name}")
+        for name in _names(fs, f"{folder}/{PUT_KEYS}")
+        if put_key_log.is_name(name)
     ]
     names = set(_names(fs, own))
     files += [SpoolFile(f"{OWN_FOLDER}/{name}", f"{own}/{name}", True) for name in SPOOL_STATE if name in names]
@@ -141,6 +147,8 @@ def may_be_in_spool(name: str) -> bool:
         return last in SPOOL_STATE
     if folder == OPERATIONS:
         return undo_file.is_name(last)
+    if folder == PUT_KEYS:
+        return put_key_log.is_name(last)
     if folder == CMDLOG:
         return bool(workq_files.segment_numbers([(last, True)]))
     return folder in ("", f"{OWN_FOLDER}/segments") and is_journal_file(last)

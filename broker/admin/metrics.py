@@ -18,6 +18,7 @@ from staniel.broker.figures import METRIC_PREFIX, METRICS, QueueLook
 from staniel.broker.latencies import Histogram, Latencies
 from staniel.broker.limits_reached import LimitsReached
 from staniel.broker.operations.pauses import Pauses
+from staniel.broker.put_keys import PutKeys
 from staniel.broker.users import Logins
 from staniel.broker.wall_clock import WallClock
 from staniel.journal.spool import Spool
@@ -217,7 +218,7 @@ def lines_of(samples: list[Sample]) -> list[str]:
     return [_head(name, kind, about) + f"{name} {value}\n" for name, kind, about, value in samples]
 
 
-def limits_reached(limits: LimitsReached, counters: ServerCounters) -> Iterator[str]:
+def limits_reached(limits: LimitsReached, counters: ServerCounters, keys: PutKeys) -> Iterator[str]:
     if limits.max_connections:
         yield _head("staniel_connections_max", MetricKind.GAUGE, "Clients that may be connected at a time.")
         yield f"staniel_connections_max {limits.max_connections}\n"
@@ -226,6 +227,10 @@ def limits_reached(limits: LimitsReached, counters: ServerCounters) -> Iterator[
     yield "".join([f'{name}{{limit="{limit}"}} {count}\n' for limit, count in limits.counts.items()])
     yield _head("staniel_noreply_refused_total", MetricKind.COUNTER, NOREPLY_ABOUT)
     yield f"staniel_noreply_refused_total {counters.noreply_refused}\n"
+    yield _head("staniel_put_keys", MetricKind.GAUGE, "Idempotency keys of puts that are remembered.")
+    yield f"staniel_put_keys {len(keys)}\n"
+    yield _head("staniel_puts_repeated_total", MetricKind.COUNTER, "Puts that were already stored, by their keys.")
+    yield f"staniel_puts_repeated_total {keys.repeated}\n"
 
 
 def build_info(view: ServerView) -> list[str]:

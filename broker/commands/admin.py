@@ -66,7 +66,8 @@ def server_stats(session: Session, totals: stats.QueueTotals, now_ms: int) -> It
     broker, counters = session.broker, session.counters
     yield from stats.server_stats(broker.queues, broker.spool, broker.status, counters, totals, now_ms)
     unreadable = len(broker.queues.blocked) + totals.unreadable
-    yield from stats.refusal_stats(len(broker.pauses), unreadable, broker.logins, counters, broker.limits)
+    keys, limits = broker.put_keys, broker.limits
+    yield from stats.refusal_stats(len(broker.pauses), unreadable, broker.logins, counters, keys, limits)
     if broker.serves_jobs:
         yield "unreadable_command_logs", int(bool(broker.workq.trouble))
 

@@ -9,7 +9,7 @@ from functools import partial
 from msgspec import structs
 
 from staniel.broker import access
-from staniel.broker.commands import changes, gets, puts, rules
+from staniel.broker.commands import changes, gets, keyed_puts, puts, rules
 from staniel.broker.commands import memcache as commands
 from staniel.broker.commands.puts import PutResult
 from staniel.broker.commands.rules import Commands, handlers_of
@@ -25,6 +25,7 @@ from staniel.queues.registry import Refused
 
 DONE = b"HD"
 NOT_STORED = b"NS"
+EXISTS = b"EX"
 NOT_FOUND = b"NF"
 VALUE = b"VA"
 UNLIMITED = -1
@@ -36,17 +37,27 @@ def put(session: Session, request: memcache.MetaSet, now_ms: int) -> None:
     asked, meta = request.set, request.meta
     counters = session.broker.counters
     expires_ms = asked.expires_ms if asked.ttl_ms is None else session.calendar.end_of_life(now_ms, asked.ttl_ms)
+    item = Item(asked.data, now_ms, expires_ms, asked.flags)
+    verdict: PutResult | None
     try:
-        verdict = puts.store(session, asked.queue, Item(asked.data, now_ms, expires_ms, asked.flags), now_ms)
+        if meta.put_key:
+            again = partial(put, session, request)
+            verdict = keyed_puts.store_once(session, asked.queue, meta.put_key, item, now_ms, again)
+        else:
+            verdict = puts.store(session, asked.queue, item, now_ms)
     except Refused as refused:
         counters.cmd_set += 1
         puts.reply_refusal(session, refused)
+        return
+    if verdict is None:
         return
     counters.cmd_set += 1
     if verdict is PutResult.TOO_LARGE:
         puts.reply_too_large(session, asked)
     elif verdict is PutResult.FULL:
         session.out.append(session.replies.meta(NOT_STORED, meta))
+    elif verdict is PutResult.ALREADY_STORED:
+        session.out.append(session.replies.meta(EXISTS, meta))
     elif not meta.quiet:
         session.out.append(session.replies.meta(DONE, meta, {b"s": len(asked.data), b"c": NO_CAS}))
 

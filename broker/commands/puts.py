@@ -28,6 +28,7 @@ class PutResult(Enum):
     STORED = "stored"
     FULL = "full"
     TOO_LARGE = "too large"
+    ALREADY_STORED = "already stored"  # of a put with a key (keyed_puts.py)
 
 
 STORED = PutResult.STORED  # Python finds a global ten times as fast as a member of an Enum

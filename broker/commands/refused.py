@@ -48,7 +48,7 @@ def _refusing(handler: Handler, why: str, is_harmful: Callable[[Any], bool], spa
 def _without_noreply(handler: Handler) -> Handler:
     """Return a handler of sets that disconnects the client of a set with noreply: nothing else would reach it."""
 
-    def serve(session: Session, request: Set, now_ms: int) -> None:
+    def serve(session: Session, request: Set | memcache.KeyedSet, now_ms: int) -> None:
         if request.noreply:
             session.note_unheard(request.queue, NOREPLY, now_ms)
             session.hang_up(session.replies.client_error(NOREPLY))
@@ -66,7 +66,8 @@ def refusing(names: frozenset[str], handlers: Handlers) -> Handlers:
     """Return the table `handlers` without the requests that `names`, words of `[memcache] refuse`, are about."""
     table = dict(handlers)
     if "noreply" in names:
-        table[Set] = _without_noreply(table[Set])
+        for put in (Set, memcache.KeyedSet):
+            table[put] = _without_noreply(table[put])
     if "multi_get" in names:
         table[memcache.GetMany] = _refusing(table[memcache.GetMany], MULTI_GET, _removes_several)
         table[memcache.GetKeys] = _refusing(table[memcache.GetKeys], MULTI_GET, _always)

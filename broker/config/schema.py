@@ -44,6 +44,12 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     max_queues: Annotated[int, values.MAYBE_ITEMS, RELOADED] = 100_000
     # A put is written once for each child.
     max_fanout_children: Annotated[int, values.MAYBE_ITEMS, RELOADED] = 64
+    # As long as a client may go on repeating a put.
+    put_key_life_ms: Annotated[int, values.duration_from(1000), RELOADED] = field(
+        name="put_key_life", default=3_600_000
+    )
+    # Each key costs some 350 bytes of memory, and 250 on the disk.
+    max_put_keys: Annotated[int, values.count(), RELOADED] = 100_000
     max_memory_bytes: Annotated[int, values.MAYBE_BYTES] = field(name="max_memory_size_total", default=UNLIMITED_BYTES)
     # 512 bytes: the longest key today's memcached clients send is 250.
     max_line_bytes: Annotated[int, values.size(512, 1 << 30), RELOADED] = field(name="max_line_size", default=16_384)

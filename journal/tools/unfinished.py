@@ -11,6 +11,8 @@ from msgspec import Struct
 from staniel.journal.copy_mark import VERSION, has_mark
 from staniel.journal.disk.fs import MISSING, Fs, is_there
 from staniel.journal.kestrel.files import OWN_FOLDER, plan_path
+from staniel.journal.put_key_log import FOLDER as KEYS_FOLDER
+from staniel.journal.put_key_log import PutKeyLog, replayed
 from staniel.journal.redo.dump import used_log
 from staniel.journal.spool import MARK
 from staniel.journal.transfer_log import TransferLog
@@ -24,6 +26,7 @@ class Work(Enum):
     REDO_LOG = "the redo log may have what journals lack"
     CONVERSION = "a conversion is not finished"
     TRANSFERS = "items are on their way to another queue"
+    PUT_KEYS = "it is not noted whether puts with a key have stored their items"
     OPERATION = "a purge, a move or an undo is not finished"
 
 
@@ -59,12 +62,22 @@ def unfinished_work(fs: Fs, folder: str) -> list[Unfinished]:
         unfinished += [
             Unfinished(Work.TRANSFERS, path, name) for name in dict.fromkeys([*lost, *map(family_of, names)])
         ]
-    return unfinished + _operations(fs, f"{own}/{FOLDER}")
+    return unfinished + _put_keys(fs, own) + _operations(fs, f"{own}/{FOLDER}")
 
 
 def unfinished_in(fs: Fs, folder: str, queue: str) -> list[Unfinished]:
     """Return the unfinished work of a queue and its children, and of the spool as a whole."""
     return [unfinished for unfinished in unfinished_work(fs, folder) if unfinished.queue in ("", family_of(queue))]
+
+
+def _put_keys(fs: Fs, own: str) -> list[Unfinished]:
+    """Return the queues whose puts with a key are not finished."""
+    log = PutKeyLog(fs, own)
+    _, unfinished = replayed(log.read())
+    names = [put.queue for put in unfinished]
+    lost = [""] if any(damage.lost for damage in log.damaged.values()) else []
+    families = dict.fromkeys([*lost, *map(family_of, names)])
+    return [Unfinished(Work.PUT_KEYS, f"{own}/{KEYS_FOLDER}", family) for family in families]
 
 
 def _operations(fs: Fs, folder: str) -> list[Unfinished]:

@@ -15,10 +15,13 @@ _COUNT = re.compile(rb"[0-9]{1,19}")
 
 
 class Answer(Enum):
-    """The replies of one word. END ends a get without an item, a monitor, a flush and a confirm."""
+    """The replies of one word. EXISTS: an item was put with this key before. END ends a get without an item, a monitor,
+    a flush and a confirm.
+    """
 
     STORED = "STORED"
     NOT_STORED = "NOT_STORED"
+    EXISTS = "EXISTS"
     DELETED = "DELETED"
     NOT_FOUND = "NOT_FOUND"
     TOUCHED = "TOUCHED"

@@ -14,7 +14,7 @@ from staniel.protocol.client.replies import Answer
 from staniel.protocol.memcache import requests as memcache
 from staniel.protocol.memcache.fields import DATE_S_MIN
 from staniel.protocol.memcache.item_requests import Get
-from staniel.protocol.memcache.keys import ID_MAX
+from staniel.protocol.memcache.keys import ID_MAX, PUT_KEY, PUT_KEY_BYTES_MAX
 from staniel.protocol.memcache.requests import Request
 from staniel.protocol.words import INT32_MAX, INT32_MIN, UINT32_MAX
 
@@ -122,6 +122,22 @@ def _set(request: memcache.Set) -> bytes:
     return form % (_set_head(request.queue, request.flags, expiry_s), len(data), data)
 
 
+def _keyed_set(request: memcache.KeyedSet) -> bytes:
+    put, key = request.set, request.key
+    if not 1 <= len(key) <= PUT_KEY_BYTES_MAX:
+        raise ValueError(f"an idempotency key has 1 to {PUT_KEY_BYTES_MAX} letters: {key!r}")
+    line = _set(put)
+    at = 4 + len(_queue(put.queue))  # behind "set " and the name
+    return b"%b%b%b%b" % (line[:at], PUT_KEY, _put_key(key), line[at:])
+
+
+def _put_key(key: str) -> bytes:
+    try:
+        return _checked(key.encode("latin-1"))
+    except UnicodeEncodeError:
+        raise ValueError(f"keys are ISO-8859-1 on the wire: {key!r}") from None
+
+
 def _get(request: Get) -> bytes:
     return _get_line(request.key, request.with_id)
 
@@ -169,6 +185,10 @@ _TOUCHED = {b"TOUCHED\r": Answer.TOUCHED, b"NOT_FOUND\r": Answer.NOT_FOUND}
 
 REQUESTS: dict[type[Request], tuple[Callable[[Any], bytes], dict[bytes, Answer] | None]] = {
     memcache.Set: (_set, {b"STORED\r": Answer.STORED, b"NOT_STORED\r": Answer.NOT_STORED}),
+    memcache.KeyedSet: (
+        _keyed_set,
+        {b"STORED\r": Answer.STORED, b"NOT_STORED\r": Answer.NOT_STORED, b"EXISTS\r": Answer.EXISTS},
+    ),
     memcache.Get: (_get, _END),
     memcache.GetMany: (_get_many, _END),
     memcache.Monitor: (_monitor, _END),

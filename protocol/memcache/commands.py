@@ -13,7 +13,8 @@ from staniel.protocol.limits import Limits
 from staniel.protocol.memcache import commands_meta
 from staniel.protocol.memcache.fields import NEVER, NOT_SECONDS, block_too_large, expiry, hang_up, refuse, seconds
 from staniel.protocol.memcache.item_requests import Get, SetHead
-from staniel.protocol.memcache.keys import parse_id, parse_key, parse_some
+from staniel.protocol.memcache.keys import PUT_KEY, parse_id, parse_key, parse_put_key, parse_some
+from staniel.protocol.memcache.meta_fields import PutKey
 from staniel.protocol.memcache.replies import replies_for
 from staniel.protocol.memcache.requests import (
     AbortItem,
@@ -91,7 +92,7 @@ def _set(words: list[bytes], limits: Limits) -> Parsed:
         return RefusedBlock(length, refuse(until, noreply))
     if length > limits.item_bytes_max:
         return RefusedBlock(length, refuse(block_too_large(length, limits), noreply))
-    return SetHead(
+    head = SetHead(
         length=length,
         queue=queue_name(words[1]),
         flags=flags,
@@ -99,6 +100,15 @@ def _set(words: list[bytes], limits: Limits) -> Parsed:
         expires_ms=until.expires_ms,
         noreply=noreply,
     )
+    return _with_key(head, words[1]) if PUT_KEY in words[1] and not limits.may_log_in else head
+
+
+def _with_key(head: SetHead, word: bytes) -> SetHead | RefusedBlock:
+    keyed = parse_put_key(word)
+    if isinstance(keyed, str):
+        return RefusedBlock(head.length, refuse(keyed, head.noreply))
+    name, key = keyed
+    return SetHead(head.length, queue_name(name), head.flags, head.ttl_ms, head.expires_ms, head.noreply, PutKey(key))
 
 
 def _refused_storage(words: list[bytes], limits: Limits) -> Parsed:

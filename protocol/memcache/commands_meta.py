@@ -9,10 +9,12 @@ from __future__ import annotations
 import binascii
 from collections.abc import Iterable
 
+from msgspec import structs
+
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.fields import block_too_large, expiry, hang_up, refuse
 from staniel.protocol.memcache.item_requests import Get, SetHead
-from staniel.protocol.memcache.keys import parse_key, parse_some
+from staniel.protocol.memcache.keys import PUT_KEY, parse_key, parse_put_key, parse_some
 from staniel.protocol.memcache.meta_fields import Meta
 from staniel.protocol.memcache.requests import MetaDebug, MetaDelete, MetaGet, MetaNoop, Parsed, RefusedBlock
 from staniel.protocol.requests import Invalid
@@ -58,6 +60,11 @@ def _head(length: int, meta: Meta, words: list[bytes]) -> SetHead | str:
         return until
     if _token(words, b"M") not in _SET_MODES:
         return "a queue has no mode but set"
+    if PUT_KEY in name:
+        keyed = parse_put_key(name)
+        if isinstance(keyed, str):
+            return keyed
+        name, meta = keyed[0], structs.replace(meta, put_key=keyed[1])
     return SetHead(length, text(name), flags, until.ttl_ms, until.expires_ms, noreply=False, meta=meta)
 
 

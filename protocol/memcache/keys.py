@@ -14,6 +14,9 @@ SOME_MAX = 1000
 """The most items that one `n=` may ask for; a reply's bytes are limited too."""
 
 ID_MAX = 2**64 - 1
+PUT_KEY = b"/key="
+PUT_KEY_BYTES_MAX = 250
+"""As long as a key of memcached."""
 
 _FORBIDDEN = (
     (frozenset({b"peek", b"open"}), "peek and open exclude each other"),
@@ -70,6 +73,16 @@ def parse_some(key: bytes) -> int | str | None:
     if count > 1 and b"peek" in options:
         return "peek shows one item, n= does not go with it"
     return count
+
+
+def parse_put_key(word: bytes) -> tuple[bytes, str] | str:
+    """Return the name of the queue and the idempotency key of a put, as in `jobs/key=order-17`, or why that is refused.
+    The key is all that follows, slashes included.
+    """
+    name, _, key = word.partition(PUT_KEY)
+    if not 1 <= len(key) <= PUT_KEY_BYTES_MAX:
+        return f"key= needs a key of 1 to {PUT_KEY_BYTES_MAX} bytes"
+    return name, text(key)
 
 
 class OpenItem(Struct, frozen=True, gc=False):

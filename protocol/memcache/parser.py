@@ -29,11 +29,13 @@ from staniel.protocol.http.detect import refusal_of
 from staniel.protocol.limits import REQUESTS_PER_FEED, WORK_PER_FEED, Limits
 from staniel.protocol.memcache import commands, commands_kestrel
 from staniel.protocol.memcache.item_requests import Get, Set, SetHead, new_set
+from staniel.protocol.memcache.meta_fields import Meta, PutKey
 from staniel.protocol.memcache.replies import replies_for
 from staniel.protocol.memcache.requests import (
     Confirm,
     Delete,
     Dialect,
+    KeyedSet,
     MetaSet,
     Monitor,
     Parsed,
@@ -117,12 +119,17 @@ class LineCache:
         if (refusal := refusal_of(line[:-1])) is not None:
             return refusal
         parsed = self._parse(self._split(line[:-1].removesuffix(b"\r")), self._limits)
-        if isinstance(parsed, _REMEMBERED) and len(line) <= KNOWN_LINE_BYTES_MAX:
+        if isinstance(parsed, _REMEMBERED) and len(line) <= KNOWN_LINE_BYTES_MAX and not _is_keyed(parsed):
             remember(self.known, line, parsed)
             if not isinstance(parsed, SetHead):
                 alone: list[Request] = [parsed]
                 remember(self.single, line, alone)
         return parsed
+
+
+def _is_keyed(parsed: Parsed) -> bool:
+    """Tell whether this is a put with a key of its own: its line seldom comes twice."""
+    return isinstance(parsed, SetHead) and isinstance(parsed.meta, PutKey)
 
 
 @lru_cache(maxsize=16)
@@ -293,7 +300,7 @@ class MemcacheParser(Parser):
                     return self._begin_block(head, MemcacheState.BODY, at)
                 body = text[at:stop]
                 put = new_set(head.queue, body, head.flags, head.ttl_ms, head.expires_ms, head.noreply)
-                requests.append(put if head.meta is None else MetaSet(put, head.meta))
+                requests.append(put if head.meta is None else _special(put, head.meta))
                 at = stop + 2
             elif type(parsed) is RefusedBlock:
                 return self._begin_block(parsed, MemcacheState.SKIP, at)
@@ -394,6 +401,10 @@ class MemcacheParser(Parser):
         return len(data)
 
 
-def _set(head: SetHead, data: bytes) -> Set | MetaSet:
+def _special(put: Set, how: Meta | PutKey) -> MetaSet | KeyedSet:
+    return KeyedSet(put, how.key) if isinstance(how, PutKey) else MetaSet(put, how)
+
+
+def _set(head: SetHead, data: bytes) -> Set | MetaSet | KeyedSet:
     request = Set(head.queue, data, head.flags, head.ttl_ms, head.expires_ms, head.noreply)
-    return request if head.meta is None else MetaSet(request, head.meta)
+    return request if head.meta is None else _special(request, head.meta)

@@ -24,6 +24,7 @@ class Replies:
 
     stored = b"STORED\r\n"
     not_stored = b"NOT_STORED\r\n"
+    exists = b"EXISTS\r\n"
     end = b"END\r\n"
     deleted = b"DELETED\r\n"
     not_found = b"NOT_FOUND\r\n"

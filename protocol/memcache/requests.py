@@ -162,6 +162,21 @@ class Reload(RareRequest, frozen=True, gc=False):
     pass
 
 
+class KeyedSet(RareRequest, frozen=True, gc=False):
+    """A put that is refused if an item was put to the queue with this idempotency key already."""
+
+    set: Set
+    key: str
+
+    @property
+    def queue(self) -> str:
+        return self.set.queue
+
+    @property
+    def noreply(self) -> bool:
+        return self.set.noreply
+
+
 class MetaSet(RareRequest, frozen=True, gc=False):
     set: Set
     meta: Meta

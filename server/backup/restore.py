@@ -15,7 +15,7 @@ from staniel.journal.disk.os_fs import OsFs, is_folder, is_named, walk
 from staniel.journal.disk.refusals import refused_tool
 from staniel.journal.kestrel.files import OWN_FOLDER, sidecar_folder
 from staniel.journal.spool import FORMAT_VERSION, LOCK
-from staniel.journal.spool_listing import CMDLOG, OPERATIONS
+from staniel.journal.spool_listing import CMDLOG, OPERATIONS, PUT_KEYS
 from staniel.journal.tools.unfinished import Unfinished, Work, unfinished_work
 from staniel.server.backup.manifest import BackedUpFile, BackupError, FilePart, Manifest
 from staniel.server.backup.store import Progress, Store, data_name
@@ -59,7 +59,7 @@ class NewSpool:
 
     @property
     def _subfolders(self) -> list[str]:
-        return [sidecar_folder(self.folder), f"{self.folder}/{CMDLOG}", f"{self.folder}/{OPERATIONS}"]
+        return [sidecar_folder(self.folder), *(f"{self.folder}/{name}" for name in (CMDLOG, OPERATIONS, PUT_KEYS))]
 
     def _lock(self) -> None:
         try:

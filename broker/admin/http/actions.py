@@ -19,7 +19,7 @@ from staniel.broker.admin.browse import as_text
 from staniel.broker.admin.http.choosing import choose, chosen_count, under_way
 from staniel.broker.admin.http.exchange import BadBody, Exchange
 from staniel.broker.admin.http.queries import find, find_operation
-from staniel.broker.commands import changes, puts
+from staniel.broker.commands import changes, keyed_puts, puts
 from staniel.broker.commands.admin import change_status, reload_for
 from staniel.broker.commands.gets import hold
 from staniel.broker.commands.monitor import confirm
@@ -38,6 +38,7 @@ from staniel.broker.status import by_name
 from staniel.journal.undo_file import DELETE
 from staniel.protocol.http import replies
 from staniel.protocol.http.requests import RAW
+from staniel.protocol.memcache.keys import PUT_KEY_BYTES_MAX
 from staniel.queues.item import Delivery, Item
 from staniel.queues.names import name_error
 from staniel.queues.queue import Queue, QueueState
@@ -183,7 +184,7 @@ class Taken(Struct, frozen=True):
 
 def put(exchange: Exchange, now_ms: int) -> None:
     """Store one item, with fan-out and aliases, as any client's put. The body is JSON, or the item byte by byte with
-    the rest in the query.
+    the rest in the query. With the header Idempotency-Key: unless an item was put to the queue with that key.
     """
     name, session = exchange.names[0], exchange.session
     if exchange.request.content_type == RAW:
@@ -203,15 +204,26 @@ def put(exchange: Exchange, now_ms: int) -> None:
         raise BadBody(f"expires_in_ms is a number from 0 to {EXPIRES_IN_MS_MAX}")
     expires_ms = exchange.session.calendar.end_of_life(now_ms, expires_in_ms) if expires_in_ms else 0
     counters = exchange.broker.counters
+    item, key = Item(data, now_ms, expires_ms, flags), exchange.request.headers.get("idempotency-key")
+    result: puts.PutResult | None
     try:
-        result = puts.store(session, name, Item(data, now_ms, expires_ms, flags), now_ms)
+        if key is None:
+            result = puts.store(session, name, item, now_ms)
+        else:
+            if not 1 <= len(key) <= PUT_KEY_BYTES_MAX:
+                raise Refused(f"an Idempotency-Key has 1 to {PUT_KEY_BYTES_MAX} bytes", client=True)
+            result = keyed_puts.store_once(session, name, key, item, now_ms, partial(put, exchange))
     except Refused as refused:
         counters.cmd_set += 1
         exchange.error(400 if refused.client else 503, _with_mend(exchange, refused.why))
         return
+    if result is None:
+        return
     counters.cmd_set += 1
     if result is puts.STORED:
         exchange.json({"stored": 1})
+    elif result is puts.PutResult.ALREADY_STORED:
+        exchange.json({"stored": 0, "already_stored": 1})
     elif result is puts.PutResult.TOO_LARGE:
         exchange.error(413, f"the item has {len(data)} bytes, max_item_size of {name} is less")
     else:

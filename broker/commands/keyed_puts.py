@@ -1,0 +1,104 @@
+"""Puts with an idempotency key, for all protocols: one whose key is known is refused as already stored.
+
+The reply to a repeated put waits for the same batch as that to the first one, which may be in the same turn: so it
+never says that an item is stored which a power cut could still take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from staniel.broker import access
+from staniel.broker.commands import memcache as commands
+from staniel.broker.commands import rules
+from staniel.broker.commands.puts import STORED, PutResult, store
+from staniel.broker.commands.rules import Commands, handlers_of
+from staniel.broker.session import Session
+from staniel.journal.journals import append_log, next_write_position
+from staniel.journal.put_key_log import LINE_BYTES_MAX
+from staniel.protocol.memcache.requests import KeyedSet
+from staniel.queues.item import Item, new_item
+from staniel.queues.queue import Queue
+from staniel.queues.registry import Refused
+
+ALREADY_STORED = PutResult.ALREADY_STORED
+NOT_IN_USE = "key= is not in use on this server: put_key_life is none, or max_put_keys is 0"
+
+
+def set_once(session: Session, request: KeyedSet, now_ms: int) -> None:
+    """Append an item, unless one was put with this key."""
+    asked = request.set
+    expires_ms = asked.expires_ms
+    if asked.ttl_ms is not None:
+        expires_ms = session.calendar.end_of_life(now_ms, asked.ttl_ms)
+    item = new_item(asked.data, now_ms, expires_ms, asked.flags)
+    try:
+        result = store_once(session, asked.queue, request.key, item, now_ms, partial(set_once, session, request))
+    except Refused as refused:
+        session.counters.cmd_set += 1
+        if asked.noreply:
+            session.note_unheard(asked.queue, refused.why, now_ms)
+        commands.reply_refusal(session, refused, asked.noreply)
+        return
+    if result is None:
+        return
+    session.counters.cmd_set += 1
+    if asked.noreply:
+        if why := commands.WHY_NOT.get(result):
+            session.note_unheard(asked.queue, why, now_ms)
+    elif result is STORED:
+        session.out.append(session.stored)
+    elif result is ALREADY_STORED:
+        session.out.append(session.replies.exists)
+    elif result is PutResult.TOO_LARGE:
+        commands.reply_too_large(session, asked)
+    else:
+        session.out.append(session.replies.not_stored)
+
+
+def store_once(
+    session: Session, name: str, key: str, item: Item, now_ms: int, again: Callable[[int], None]
+) -> PutResult | None:
+    """Put `item` to the queue `name`, unless an item was put to it with `key`. None: its journal is about to be
+    rewritten, and `again` is called after that. Raises Refused and TryNextTurn; then nothing has been stored.
+    """
+    broker = session.broker
+    keys, queue = broker.put_keys, session.by_name.get(name)
+    if queue is not None and keys.is_known(name, key, now_ms):
+        return _already_stored(session, queue)
+    if not keys.is_on:
+        raise Refused(NOT_IN_USE, client=True)
+    if session.needs_check and (why := access.write_refusal(session, None)):
+        raise Refused(why, client=False)
+    if name in broker.queues.aliases:
+        raise Refused(f"key= needs one queue, and {name} is an alias", client=True)
+    queue = broker.queues.make_for_client(name, now_ms)
+    if queue.children or queue.fanout_only:
+        raise Refused(f"key= needs one queue, and {name} has fan-out children", client=True)
+    if why := keys.why_unclear(name, key):
+        raise Refused(why, client=False)
+    if (log := keys.must_wait(queue)) is not None:
+        session.retry_after_sync(log, again)
+        return None
+    if not session.group.admits(len(item.data) + LINE_BYTES_MAX):
+        raise Refused(access.disk_full(session.group), client=False)
+    came_by = append_log(queue.journal)
+    position = (0, 0) if came_by is None else next_write_position(came_by)
+    result = store(session, name, item, now_ms)
+    if result is STORED:
+        keys.add(queue, key, position, item, now_ms)
+    return result
+
+
+def _already_stored(session: Session, queue: Queue) -> PutResult:
+    session.broker.put_keys.repeated += 1
+    session.depend_on(queue)
+    return ALREADY_STORED
+
+
+COMMANDS: Commands = {
+    KeyedSet: (set_once, rules.WRITE),  # set <queue>/key=<key> <flags> <expiry> <length> [noreply]
+}
+"""As in commands/memcache.py."""
+HANDLERS = handlers_of(COMMANDS)

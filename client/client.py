@@ -16,12 +16,15 @@ from staniel.client.connection import Connection
 from staniel.client.errors import ConnectionLost, Full, NotAllStored, Outcome, Refused
 from staniel.client.messages import (
     SETTLE_SECONDS,
+    PutOutcome,
     chunks_of,
     expect,
     milliseconds,
+    put_outcome,
     put_request,
     refusal_of,
     refused,
+    with_key,
 )
 from staniel.client.monitoring import Monitoring
 from staniel.protocol.client.conversation import read
@@ -108,16 +111,17 @@ class Client:
 
     # put
 
-    async def put(self, queue: str, data: bytes, *, ttl_s: float | None = None, flags: int = 0) -> None:
+    async def put(
+        self, queue: str, data: bytes, *, ttl_s: float | None = None, flags: int = 0, key: str = ""
+    ) -> PutOutcome:
         """Append an item. On return it is stored, as safely as the queue's sync policy says. Raises Full, Refused.
 
         `ttl_s` is rounded up to whole seconds. If the call is cancelled or raises ConnectionLost, the item may be
-        stored or not.
+        stored or not. With a `key`, an idempotency key, it may be put again: an item that is there already is
+        ALREADY_STORED.
         """
-        (reply,) = await self._connection.request([put_request(queue, data, ttl_s, flags)])
-        refusal = refusal_of(reply, queue)
-        if refusal is not None:
-            raise refusal
+        (reply,) = await self._connection.request([with_key(put_request(queue, data, ttl_s, flags), key)])
+        return put_outcome(reply, queue)
 
     async def put_many(self, queue: str, items: Sequence[bytes], *, ttl_s: float | None = None, flags: int = 0) -> None:
         """Append items in order, many to a round trip. Raises NotAllStored; a refused item does not stop the others.

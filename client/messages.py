@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from enum import Enum
 from typing import NamedTuple
 
 from staniel.client.errors import Full, Refused
@@ -12,12 +13,20 @@ from staniel.client.headers import ItemWithHeaders
 from staniel.protocol.client.replies import Answer, Error, Item, Reply
 from staniel.protocol.client.requests import TTL_MS_END
 from staniel.protocol.memcache.item_requests import Set
+from staniel.protocol.memcache.requests import KeyedSet
 from staniel.protocol.words import INT32_MAX
 
 SETTLE_SECONDS = 5.0  # for the end of a reservation; then the connection closes instead
 PIPELINE_ITEMS = 500  # requests sent before a reply is read: their replies fit every socket's buffer
 PIPELINE_BYTES = 1 << 20
 WAIT_S_MAX = INT32_MAX // 1000
+
+
+class PutOutcome(Enum):
+    """What a put has found: the item is stored now, or an item was put with the same key before."""
+
+    STORED = "stored"
+    ALREADY_STORED = "already stored"
 
 
 class Batch(NamedTuple):
@@ -69,6 +78,20 @@ def put_request(queue: str, data: bytes, ttl_s: float | None, flags: int) -> Set
     if ttl_ms < TTL_MS_END:
         return Set(queue, data, flags, ttl_ms=ttl_ms)
     return Set(queue, data, flags, expires_ms=int(time.time() * 1000) + ttl_ms)
+
+
+def with_key(request: Set, key: str) -> Set | KeyedSet:
+    """Return the put with an idempotency key, if there is one."""
+    return KeyedSet(request, key) if key else request
+
+
+def put_outcome(reply: Reply, queue: str) -> PutOutcome:
+    """Return what the reply to a put says. Raises Full, Refused."""
+    if reply is Answer.EXISTS:
+        return PutOutcome.ALREADY_STORED
+    if (refusal := refusal_of(reply, queue)) is not None:
+        raise refusal
+    return PutOutcome.STORED
 
 
 def put_requests(queue: str, items: Sequence[bytes], ttl_s: float | None, flags: int) -> list[Set]:

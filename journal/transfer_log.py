@@ -142,7 +142,7 @@ def decode(line: bytes) -> Intent | Done | None:
         return None
 
 
-def correct_line(line: bytes, decode: Callable[[bytes], RecordT | None]) -> RecordT | None:
+def correct_line(line: bytes, decode: Callable[[bytes], RecordT]) -> RecordT | None:
     """Decode a line in which one bit is wrong: the checksum tells which one. Returns None if there is no such bit."""
     bent = bytearray(line)
     for at in range(len(bent)):

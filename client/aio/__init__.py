@@ -27,7 +27,7 @@ from staniel.client.errors import (
     Refused,
 )
 from staniel.client.job_messages import id_for
-from staniel.client.messages import ServerItem
+from staniel.client.messages import PutOutcome, ServerItem
 from staniel.protocol.client.replies import Item
 from staniel.protocol.client.workq.replies import Job, JobResult
 
@@ -50,6 +50,7 @@ __all__ = [
     "NotOpen",
     "Outcome",
     "Pool",
+    "PutOutcome",
     "Refused",
     "ServerItem",
     "id_for",

@@ -19,14 +19,16 @@ from staniel.client.headers import ItemWithHeaders, Tracing, split, with_headers
 from staniel.client.messages import (
     SETTLE_SECONDS,
     Batch,
+    PutOutcome,
     chunks_of,
     expect,
     milliseconds,
+    put_outcome,
     put_request,
     put_requests,
-    refusal_of,
     refusals_of,
     refused,
+    with_key,
 )
 from staniel.protocol.client.conversation import Conversation, read
 from staniel.protocol.client.login import login, must_log_in
@@ -118,24 +120,29 @@ class Client(Connecting):
 
     # put
 
-    async def put(self, queue: str, data: bytes, *, ttl_s: float | None = None, flags: int = 0) -> None:
+    async def put(
+        self, queue: str, data: bytes, *, ttl_s: float | None = None, flags: int = 0, key: str = ""
+    ) -> PutOutcome:
         """Append an item. On return it is stored, as safely as the queue's sync policy says. Raises Full, Refused.
 
         `ttl_s` is rounded up to whole seconds. If the call is cancelled, the item may be stored or not; the `outcome`
         of ConnectionLost says whether that is known.
+
+        With a `key`, an idempotency key of 1 to 250 letters, an item is stored once: while the server remembers the key
+        (`put_key_life`), further puts of it to this queue are ALREADY_STORED, whatever their data. So such a put may be
+        repeated after any failure, on a new connection to the same server. Raises ValueError for a key with blanks.
         """
         if self._tracing is not None:
             with self._tracing.sending(queue, 1) as headers:
-                return await self._put(queue, with_headers(data, headers), ttl_s, flags)
-        await self._put(queue, data, ttl_s, flags)
+                return await self._put(queue, with_headers(data, headers), ttl_s, flags, key)
+        return await self._put(queue, data, ttl_s, flags, key)
 
-    async def _put(self, queue: str, data: bytes, ttl_s: float | None, flags: int) -> None:
-        request = put_request(queue, data, ttl_s, flags)
+    async def _put(self, queue: str, data: bytes, ttl_s: float | None, flags: int, key: str) -> PutOutcome:
+        request = with_key(put_request(queue, data, ttl_s, flags), key)
         if self._connection.state is ConnectionState.NEW:
             await self.connect()
         reply = await self._connection.request(request)
-        if reply is not Answer.STORED and (refusal := refusal_of(reply, queue)) is not None:
-            raise refusal
+        return PutOutcome.STORED if reply is Answer.STORED else put_outcome(reply, queue)
 
     async def put_many(self, queue: str, items: Sequence[bytes], *, ttl_s: float | None = None, flags: int = 0) -> None:
         """Append items in order, many to a round trip. Raises NotAllStored; a refused item does not stop the others.

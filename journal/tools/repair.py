@@ -28,6 +28,9 @@ from staniel.journal.kestrel.recovery import Recovered, Recovery
 from staniel.journal.kestrel.sidecar import names_in
 from staniel.journal.libkestrel import files as libkestrel_files
 from staniel.journal.libkestrel.recovery import StreamRecovery
+from staniel.journal.put_key_log import FOLDER as KEYS_FOLDER
+from staniel.journal.put_key_log import PutKeyLog, Record, Stored, replayed
+from staniel.journal.put_key_log import encode as encode_key
 from staniel.journal.redo.dump import changed_by_start, is_of_later_version, used_log
 from staniel.journal.redo.log import UNUSED
 from staniel.journal.spool import SpoolError, check_version
@@ -50,6 +53,12 @@ START_ONCE = "start a server on the spool once, or on a copy of the folder; it b
 WORK = "repair"  # in the own folder of the copy, while it is made
 COPIED = ("status", "paused")  # own files of a spool that are copied
 INTENTS = "intents"
+LEFT_BEHIND = {
+    Work.TRANSFERS: "some may be in two queues, or not gone",
+    Work.OPERATION: "some may be in two queues, or not gone",
+    Work.PUT_KEYS: "what a client puts again may be there twice",
+}
+"""What unfinished work means for a copy of some files, which lacks it."""
 PARSERS = (kestrel_files.parse, libkestrel_files.parse)
 
 
@@ -167,7 +176,7 @@ class Repair:
                     raise CannotRepair(f"a start has begun to write the files of {folder} anew: {START_ONCE}")
             case Work.REDO_LOG:
                 self._look_at_log()
-            case Work.TRANSFERS | Work.OPERATION:
+            case Work.TRANSFERS | Work.PUT_KEYS | Work.OPERATION:
                 pass  # the copy has these files too, and a start on it goes on with them
             case _:
                 assert_never(left.work)
@@ -362,6 +371,7 @@ class Repair:
                 replace_file(self.fs, f"{new}/{name}", self.fs.read(f"{own}/{name}", 0, 1 << 30))
         if is_there(self.fs, f"{own}/{INTENTS}"):
             yield from self._copy_intents(f"{own}/{INTENTS}", f"{new}/{INTENTS}")
+        yield from self._copy_keys(own, new)
         yield from self._copy_undos(f"{own}/{UNDO_FOLDER}", f"{new}/{UNDO_FOLDER}")
 
     def _left_behind(self, left: list[Unfinished]) -> Iterator[Repaired]:
@@ -369,9 +379,9 @@ class Repair:
         names = self._names or frozenset()
         queues = {family_of(parse(name).queue) for name in names for parse in PARSERS}
         for work in left:
-            if work.work in (Work.TRANSFERS, Work.OPERATION) and (not work.queue or work.queue in queues):
+            if work.work in LEFT_BEHIND and (not work.queue or work.queue in queues):
                 about = work.queue or "some queue"
-                why = f"{work.work.value}, of {about}: name the whole spool, or some may be in two queues, or not gone"
+                why = f"{work.work.value}, of {about}: name the whole spool, or {LEFT_BEHIND[work.work]}"
                 yield Repaired(work.path.removeprefix(f"{self.folder}/{OWN_FOLDER}/"), "unfinished", [], 0, why_not=why)
 
     def _copy_intents(self, old: str, new: str) -> Iterator[Repaired]:
@@ -388,6 +398,24 @@ class Repair:
         if log.damage.lost:
             why = f"{log.damage.lost} lines cannot be read: an item whose line is lost may be in both of its queues"
             yield Repaired(INTENTS, "transfers", [], 0, why_not=why)
+
+    def _copy_keys(self, own: str, new: str) -> Iterator[Repaired]:
+        """Copy the keys of puts. A start on the copy looks for the item of an unfinished put at a place in a file: in a
+        queue that is written anew it is another place now, and the key is left out.
+        """
+        log = PutKeyLog(self.fs, own)
+        stored, unfinished = replayed(log.read())
+        kept = [put for put in unfinished if not self._is_lost_on(put.queue, put.queue)]
+        if stored or kept:
+            self.fs.make_folder(f"{new}/{KEYS_FOLDER}")
+            records: list[Record] = [*stored, Stored([put.put for put in stored]), *kept]
+            replace_file(self.fs, f"{new}/{KEYS_FOLDER}/1", b"".join(map(encode_key, records)))
+        for queue in dict.fromkeys(put.queue for put in unfinished if put not in kept):
+            why = f"keys of puts to {queue} had not been noted as stored: what a client puts again may be there twice"
+            yield Repaired(KEYS_FOLDER, "unfinished", [], 0, why_not=why)
+        if lost := sum(damage.lost for damage in log.damaged.values()):
+            why = f"{lost} lines cannot be read: a put that is repeated with a lost key is stored again"
+            yield Repaired(KEYS_FOLDER, "keys", [], 0, why_not=why)
 
     def _copy_undos(self, old: str, new: str) -> Iterator[Repaired]:
         """Copy the files of operations that a start on the copy can follow. A start finds by a number or an id which

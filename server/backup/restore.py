@@ -21,7 +21,7 @@ from staniel.server.backup.manifest import BackedUpFile, BackupError, FilePart, 
 from staniel.server.backup.store import Progress, Store, data_name
 
 SPARE_BYTES = 1 << 20
-CARRIED = (Work.TRANSFERS, Work.OPERATION)  # unfinished work that backups hold completely
+CARRIED = (Work.TRANSFERS, Work.PUT_KEYS, Work.OPERATION)  # unfinished work that backups hold completely
 
 
 class NewSpool:

@@ -186,5 +186,5 @@ def _refuse_unfinished(spool: str) -> None:
     for left in unfinished_work(OsFs(), spool):
         if left.work is Work.CONVERSION:
             raise BackupError(f"a conversion in {spool} is not finished: finish `staniel journal convert` first")
-        if left.work is not Work.TRANSFERS:  # transfers are in the copy too, and its start finishes them
+        if left.work not in (Work.TRANSFERS, Work.PUT_KEYS):  # the copy has these too, and its start finishes them
             raise BackupError(f"{left.work.value} of {spool}: {START_ONCE}")

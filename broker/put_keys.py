@@ -161,16 +161,23 @@ class PutKeys:
             if self._counts(queue, known.pop(name), now_ms):
                 self._limits.log_limit("max_put_keys", now_ms, queue=queue)
 
-    def forget(self, queue: str) -> None:
-        """Forget the keys of `queue`, which is deleted. That is durable before the reply to the deletion leaves."""
-        latest = self._latest.pop(queue, 0)
-        unclear = [name for name, put in self._unclear.items() if put.queue == queue]
+    def forget(self, queue: Queue) -> None:
+        """Forget the keys of `queue`, which is deleted. That is written once the deletion is durable, so that no power
+        cut takes back the deletion alone; a start forgets the keys of a queue that is not there.
+        """
+        name, until = queue.name, self.log.last
+        latest = self._latest.pop(name, 0)
+        unclear = [each for each, put in self._unclear.items() if put.queue == name]
         if not latest and not unclear:
             return
-        for name in unclear:
-            del self._unclear[name]
-        self._void_until[queue] = self.log.last
-        self.log.append(Forgotten(queue), durably=True)
+        for each in unclear:
+            del self._unclear[each]
+        self._void_until[name] = until
+        if (log := append_log(queue.journal)) is not None:
+            self._group.call_when_durable(log, partial(self._note_deletion, Forgotten(name, until)))
+
+    def _note_deletion(self, forgotten: Forgotten, now_ms: int) -> None:
+        self.log.append(forgotten, durably=True)
 
     # after a crash, or a stop
 
@@ -187,7 +194,7 @@ class PutKeys:
         unfinished = [put for put in unfinished if put.queue not in forgotten]
         found = [record for _, record in self._finish(unfinished, now_ms)]
         self._drop(len(self._known), now_ms)
-        return [*map(Forgotten, sorted(forgotten)), *found]
+        return [*(Forgotten(name, self.log.last) for name in sorted(forgotten)), *found]
 
     def _may_have_keys(self, queue: str) -> bool:
         """Tell whether `queue` was not deleted just before the end of the last run."""

@@ -73,13 +73,14 @@ class Void(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Forgotten(Struct, frozen=True, forbid_unknown_fields=True):
-    """All keys that `forgotten`, a queue, had until this line are forgotten: it was deleted."""
+    """All keys of puts up to number `until` to `forgotten`, a queue, are forgotten: it was deleted."""
 
     forgotten: str
+    until: int
 
 
 Record = KeyedPut | Stored | Void | Forgotten
-KINDS: dict[bytes, type[Any]] = {b'{"put"': KeyedPut, b'{"sto': Stored, b'{"voi': Void, b'{"for': Forgotten}
+KINDS: dict[bytes, type[Any]] = {b'{"put': KeyedPut, b'{"sto': Stored, b'{"voi': Void, b'{"for': Forgotten}
 NAMES = ("queue", "forgotten")
 
 
@@ -110,14 +111,16 @@ def encode(record: Record) -> bytes:
 def decode(line: bytes) -> Record | None:
     """Decode a line; None if it is not as it was written."""
     body, _, checksum = line.rpartition(CHECKSUM)
-    kind = KINDS.get(line[:6])
+    kind = KINDS.get(line[:5])
     if kind is None or checksum != b"%d}" % crc32(body):
         return None
     try:
         record: Record = msgspec.json.decode(body + b"}", type=kind)
         if isinstance(record, KeyedPut):
             return replace(record, queue=read_name(record.queue))
-        return Forgotten(read_name(record.forgotten)) if isinstance(record, Forgotten) else record
+        if isinstance(record, Forgotten):
+            return replace(record, forgotten=read_name(record.forgotten))
+        return record
     except UNDECODABLE:
         return None
 
@@ -127,18 +130,16 @@ def replayed(records: Iterable[Record]) -> tuple[list[KeyedPut], list[KeyedPut]]
     puts: dict[int, KeyedPut] = {}
     stored: set[int] = set()
     void_until: dict[str, int] = {}  # by deleted queue
-    last = 0
     for record in records:
         if isinstance(record, KeyedPut):
             puts[record.put] = record
-            last = max(last, record.put)
         elif isinstance(record, Stored):
             stored.update(record.stored)
         elif isinstance(record, Void):
             for number in record.void:
                 puts.pop(number, None)
         else:
-            void_until[record.forgotten] = last
+            void_until[record.forgotten] = record.until
     known = [put for _, put in sorted(puts.items()) if put.put > void_until.get(put.queue, 0)]
     return [put for put in known if put.put in stored], [put for put in known if put.put not in stored]
 

@@ -65,7 +65,7 @@ class Deletions:
         self._spool, self._group, self._queues = transfers.spool, transfers.group, transfers.queues
         self._maintenance, self._streams, self._pauses = maintenance, streams, pauses
         self._audit, self._report = audit, report
-        self.forget_keys: Callable[[str], None] = lambda queue: None  # set by the broker
+        self.forget_keys: Callable[[Queue], None] = lambda queue: None  # set by the broker
         self.postponed: dict[Queue, list[Postponed]] = {}
         self.unremoved: dict[str, FileRemoval] = {}
         """Files of deleted queues that are left, by the queue's name."""
@@ -85,7 +85,7 @@ class Deletions:
         queues.remove(queue)
         self._pauses.forget(queue.name)
         self._transfers.recovery.deleted(queue)
-        self.forget_keys(queue.name)
+        self.forget_keys(queue)
         if left is not None:
             self._leave(queue.name, left, now_ms)
         queues.erased = {name: until for name, until in queues.erased.items() if until > self._group.durable}

@@ -71,6 +71,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     limits: bool = False  # of a hub: few may connect, open and wait
     users: bool = False  # of a hub: clients have to say who they are
     by_id: bool = False  # of a hub: clients hold several items and end their reads by id
+    keyed: bool = False  # of a hub: clients put items with idempotency keys, and put them again
     metered: bool = False  # of a hub: its clock is the work that it does, and there are many queues
     stands_still: bool = False
     """Pauses of a hub's machine between a look at the sockets and one at the clock, now and then, for longer than
@@ -289,6 +290,7 @@ PROFILES = {
         ),
         Profile(name="hub-users", hub=True, users=True, policies=("always",), clients=6),
         Profile(name="hub-ids", hub=True, by_id=True, policies=("always",), clients=4),
+        Profile(name="hub-keys", hub=True, keyed=True, policies=("always",), streams=300, clients=4),
         Profile(name="hub-tls", hub=True, secure=70, policies=("always",), clients=5),
         Profile(
             name="hub-undo",

@@ -6,6 +6,7 @@ from staniel.sim.history import STEPS, History, Outcome, SeedPlan
 from staniel.sim.hub.deletions import DeletionRun
 from staniel.sim.hub.equal import EqualRun
 from staniel.sim.hub.ids import IdRun
+from staniel.sim.hub.keys import KeyRun
 from staniel.sim.hub.limits import LimitRun
 from staniel.sim.hub.redrives import RedriveRun
 from staniel.sim.hub.run import HubRun
@@ -30,6 +31,8 @@ def history_of(seed_plan: SeedPlan) -> History:
             return EqualRun(seed_plan)
         if profile.by_id:
             return IdRun(seed_plan)
+        if profile.keyed:
+            return KeyRun(seed_plan)
         return (UserRun if profile.users else LimitRun if profile.limits else HubRun)(seed_plan)
     return JobRun(seed_plan) if seed_plan.profile.jobs else QueueRun(seed_plan)
 

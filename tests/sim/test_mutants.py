@@ -17,6 +17,7 @@ from staniel.sim.mutants.equal import MUTANTS as OF_EQUAL_ITEMS
 from staniel.sim.mutants.hub import MUTANTS as OF_HUBS
 from staniel.sim.mutants.ids import MUTANTS as OF_IDS
 from staniel.sim.mutants.jobs import MUTANTS as OF_JOBS
+from staniel.sim.mutants.keys import MUTANTS as OF_KEYS
 from staniel.sim.mutants.limits import MUTANTS as OF_LIMITS
 from staniel.sim.mutants.packs import MUTANTS as OF_PACKS
 from staniel.sim.mutants.queues import MUTANTS
@@ -93,7 +94,7 @@ FROM = {
 """Where to look first, as mutants.md has it: a matter of time alone."""
 assert OF_JOBS is OF_HUBS is OF_STREAMS is OF_PACKS is OF_REDO is OF_SETTINGS is OF_SYNCS is OF_TRANSFERS
 assert OF_TRANSFERS is OF_UNDO is OF_LIMITS is OF_USERS is OF_STARTS is OF_EQUAL_ITEMS is OF_CLOCKS
-assert OF_CLOCKS is OF_IDS is OF_REDRIVES is MUTANTS  # each file adds its own
+assert OF_CLOCKS is OF_IDS is OF_KEYS is OF_REDRIVES is MUTANTS  # each file adds its own
 
 
 @pytest.mark.parametrize("what", MUTANTS)

@@ -17,7 +17,7 @@ from staniel.broker.commands.rules import Commands, handlers_of
 from staniel.broker.session import Session
 from staniel.journal.journals import append_log, next_write_position
 from staniel.journal.put_key_log import LINE_BYTES_MAX
-from staniel.protocol.memcache.requests import KeyedSet
+from staniel.protocol.memcache import requests as memcache
 from staniel.queues.item import Item, new_item
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Refused
@@ -26,7 +26,7 @@ ALREADY_STORED = PutResult.ALREADY_STORED
 NOT_IN_USE = "key= is not in use on this server: put_key_life is none, or max_put_keys is 0"
 
 
-def set_once(session: Session, request: KeyedSet, now_ms: int) -> None:
+def set_once(session: Session, request: memcache.KeyedSet, now_ms: int) -> None:
     """Append an item, unless one was put with this key."""
     asked = request.set
     expires_ms = asked.expires_ms
@@ -98,7 +98,7 @@ def _already_stored(session: Session, queue: Queue) -> PutResult:
 
 
 COMMANDS: Commands = {
-    KeyedSet: (set_once, rules.WRITE),  # set <queue>/key=<key> <flags> <expiry> <length> [noreply]
+    memcache.KeyedSet: (set_once, rules.WRITE),  # set <queue>/key=<key> <flags> <expiry> <length> [noreply]
 }
 """As in commands/memcache.py."""
 HANDLERS = handlers_of(COMMANDS)

@@ -74,8 +74,9 @@ class KeyRun(HubRun):
         return KeyClient(f"c{self.actors}", self.world.connect())
 
     def _one_of(self, rng: Random, client: NetClient, before: list[Request]) -> Request:
-        if self._puts and rng.random() < 0.3:
-            again = rng.choice(self._puts[-RECENT:])
+        if self._puts and rng.random() < 0.4:
+            unanswered = [each for other in self.clients for each in other.unanswered if b"/key=" in each.line]
+            again = rng.choice(unanswered if unanswered and rng.random() < 0.6 else self._puts[-RECENT:])
             return Request(Want.PUT, again.queue, again.line, again.item)
         request = self._one(rng)
         if request.want is Want.DELETE:

@@ -12,8 +12,8 @@ from typing import get_args
 
 import pytest
 
+from staniel.broker.commands import keyed_puts, meta
 from staniel.broker.commands import memcache as commands
-from staniel.broker.commands import meta
 from staniel.broker.commands.authorized import PROTOCOLS, commands_of
 from staniel.protocol.client.requests import FINALS, WRITERS
 from staniel.protocol.memcache import requests as memcache
@@ -87,7 +87,7 @@ def lines_of(module: ModuleType) -> Iterable[tuple[str, str]]:
 def test_each_command_has_its_line_beside_its_handler_and_its_right() -> None:
     """As docs/protocol.md writes the line; a quoted bar of its table stands there with a backslash."""
     documented = (ROOT / "docs" / "protocol.md").read_text("utf-8").replace("\\|", "|")
-    lines = dict((*lines_of(commands), *lines_of(meta)))
+    lines = dict((*lines_of(commands), *lines_of(meta), *lines_of(keyed_puts)))
     assert {f"memcache.{name}" for name in lines} == {
         f"memcache.{kind.__name__}" for kind in all_of(memcache.Request) - {Invalid, More}
     }

@@ -63,7 +63,7 @@ class PutKeys:
         self._known: OrderedDict[str, KnownKey] = OrderedDict()  # in the order of the puts; by queue and key
         self._latest: dict[str, int] = {}  # by queue: its latest put with a key
         self._void_until: dict[str, int] = {}  # by deleted queue: keys of puts up to this number are forgotten
-        self._unfinished: dict[int, KeyedPut] = {}  # by number: without a durable `Stored`
+        self._unfinished: dict[int, KeyedPut] = {}  # by number: whose items are not durable
         self._unclear: dict[str, KeyedPut] = {}  # of an earlier run, whose items cannot be looked for; as in `_known`
         self._turn: dict[AppendLog, list[int]] = {}  # the puts of this turn
 
@@ -122,12 +122,12 @@ class PutKeys:
                 group.call_when_durable(log, partial(self._items_synced, log, numbers), patiently=True)
 
     def _items_synced(self, log: AppendLog, numbers: list[int], now_ms: int) -> None:
-        self.log.append(Stored(numbers), durably=False)
-        self._group.call_when_durable(self.log, partial(self._end, log, numbers), patiently=True)
-
-    def _end(self, log: AppendLog, numbers: list[int], now_ms: int) -> None:
         for number in numbers:
-            self._unfinished.pop(number, None)
+            del self._unfinished[number]
+        self.log.append(Stored(numbers), durably=False)
+        self._group.call_when_durable(self.log, partial(self._end, log), patiently=True)
+
+    def _end(self, log: AppendLog, now_ms: int) -> None:
         self._transfers.unpin([log])
 
     def _remember(self, queue: str, key: str, known: KnownKey) -> None:
@@ -280,6 +280,7 @@ class PutKeys:
     def _records(self) -> Iterator[Record]:
         """Yield all that the log must hold, to write it anew."""
         calendar = self._queues.calendar
+        yield from (Forgotten(queue, until) for queue, until in self._void_until.items())
         finished = []
         for name, known in self._known.items():
             queue, _, key = name.partition("/")

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from staniel.journal.disk.fs import MISSING, File, Fs, is_missing
 from staniel.journal.disk.quarantine import UNDECODABLE
+from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.new_file import NewFile
 from staniel.journal.transfer_log import (
     CHECKSUM,
@@ -286,17 +287,20 @@ class PutKeyLog:
         return False
 
     def write_anew(self, records: Iterable[Record]) -> None:
-        """Write `records`, all that count, to a new file, durably, because a file is lost. Raises OSError,
+        """Write `records`, all that count, in place of the newest file, durably, because a file is lost. Raises OSError,
         JournalFailure.
         """
+        newest = self._files[-1]
+        self.fs.make_folder(self.path)
+        replace_file(self.fs, newest.path, b"".join(map(encode, records)))
         if self._file is not None:
             self.close_after_sync(self._file)
             self._file = None
-        self._files = [each for each in self._files if not is_missing(self.fs, each.path)]
+        self._files = [each for each in self._files if each is newest or not is_missing(self.fs, each.path)]
+        newest.last = self.last
+        self._pending.clear()
         self._unwritten = b""
-        self._pending[:0] = list(map(encode, records))
-        self._must_sync = True
-        self.write_and_sync()
+        self._must_sync = False
 
     def close(self) -> None:
         if self._file is not None:

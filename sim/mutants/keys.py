@@ -41,9 +41,9 @@ def not_pinned() -> Any:
         return add_unpinned
 
     def make_end(right: Any) -> Any:
-        def end_unpinned(self: PutKeys, log: Any, numbers: list[int], now_ms: int) -> None:
+        def end_unpinned(self: PutKeys, log: Any, now_ms: int) -> None:
             log.open_transfers += 1
-            right(self, log, numbers, now_ms)
+            right(self, log, now_ms)
 
         return end_unpinned
 

@@ -52,7 +52,10 @@ def _refused(*names: str) -> dict[str, tuple[Row, ...]]:
 
 
 MEMCACHE: dict[str, tuple[Row, ...]] = {
-    "set": (Row(WRITE, "set {queue} 0 0 3\r\nnew\r\n", b"STORED", changes=True),),
+    "set": (
+        Row(WRITE, "set {queue} 0 0 3\r\nnew\r\n", b"STORED", changes=True),
+        Row(WRITE, "set {queue}/key=k 0 0 3\r\nnew\r\n", b"STORED", changes=True),
+    ),
     "get": (
         Row(READ, "get {queue}\r\n", SECRET, changes=True),
         Row(READ, "get {queue}/peek\r\n", SECRET),
@@ -80,6 +83,7 @@ MEMCACHE: dict[str, tuple[Row, ...]] = {
     "ms": (
         Row(WRITE, "ms {queue} 3\r\nnew\r\n", b"HD", changes=True),
         Row(WRITE, "ms {base64} 3 b\r\nnew\r\n", b"HD", changes=True),
+        Row(WRITE, "ms {queue}/key=k 3\r\nnew\r\n", b"HD", changes=True),
     ),
     "mg": (
         Row(READ, "mg {queue} v\r\n", SECRET, changes=True),

@@ -52,7 +52,7 @@ def served(config: str = CONFIG) -> World:
     world = World(config, read_clocks=read_clocks)
     for number in range(30):
         asks(world, "set q 0 0 500", f"{number:03}".ljust(500, "x"))
-    asks(world, "set brief 0 0 1", "b", "set other 0 0 1", "o")
+    asks(world, "set brief 0 0 1", "b", "set other 0 0 1", "o", "set other/key=k 0 0 1", "k")
     world.turn(2000)
     settle(world)
     assert asked(world, "POST", "/api/queues/q/pause", {})[0] == 200

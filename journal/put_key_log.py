@@ -287,7 +287,7 @@ class PutKeyLog:
         return False
 
     def write_anew(self, records: Iterable[Record]) -> None:
-        """Write `records`, all that count, in place of the newest file, durably, because a file is lost. Raises OSError,
+        """Write `records`, all that count, in place of the newest file, durably: a file is lost. Raises OSError,
         JournalFailure.
         """
         newest = self._files[-1]

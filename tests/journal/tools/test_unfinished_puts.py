@@ -1,4 +1,4 @@
-"""A spool whose server was killed with puts with keys under way: tools carry the keys, or say what they leave behind."""
+"""A spool whose server was killed with puts with keys under way: tools carry the keys, or say what they leave."""
 
 from __future__ import annotations
 

@@ -202,8 +202,6 @@ class Broker:
         self.logins = known or Logins()
         self.status, self.admin = self._new_status(), admin_access(config, fs)
         self.counters, self.limits, self.latencies = ServerCounters(), LimitsReached(report), Latencies()
-        self.put_keys = PutKeys(transfers, self.limits, report)
-        self.put_keys.configure(config.server.put_key_life_ms, config.server.max_put_keys)
         self._join_operations()
         self.users = Users(config, fs, self.logins.own_uids)
         self.leases = Leases(self.timers)
@@ -241,6 +239,8 @@ class Broker:
     def _join_operations(self) -> None:
         """Make what deletes queues and moves, removes and restores many items."""
         transfers, maintenance, audit = self.transfers, self.maintenance, self.audit
+        self.put_keys = PutKeys(transfers, self.limits, self.report)
+        self.put_keys.configure(self.config.server.put_key_life_ms, self.config.server.max_put_keys)
         self.deletions = Deletions(transfers, maintenance, self.streams, self.pauses, audit, self.rate_limited)
         self.deletions.forget_keys = self.put_keys.forget
         self.undos = Undos(self.config.admin, self.spool, self.timers, self.calendar, self.report)

@@ -4,11 +4,11 @@
 1. The key's line, which names the place of its item, is written to `.staniel/keys` and synced (journal/put_key_log.py).
 2. The item is added to the queue, in memory at once: from here on the key is known.
 3. The item is synced. The reply waits as for any put, and so does the reply to a repeated put.
-4. `Stored` is written, without haste. Until it is durable the journal is pinned: not rewritten, packed or started over,
-   so that recovery can look for the item at the place in the line.
+4. `PutsStored` is written, without haste. Until it is durable the journal is pinned: not rewritten, packed or started
+   over, so that recovery can look for the item at the place in the line.
 
 Steps 1 and 4 are done once a turn for all puts with keys. After a crash `search` looks for the items of lines without
-`Stored`, in the way of transfers. An item that is there may have been read and confirmed since: its record is there
+`PutsStored`, in the way of transfers. An item that is there may have been read and confirmed since: its record is there
 all the same. If a queue's files cannot be read, its unfinished keys are unclear until a reload can read them.
 """
 
@@ -28,7 +28,7 @@ from staniel.journal.journals import append_log
 from staniel.journal.kestrel.log import Log
 from staniel.journal.libkestrel.writer import StreamWriter
 from staniel.journal.own_files import KeptFile
-from staniel.journal.put_key_log import Forgotten, KeyedPut, PutKeyLog, Record, Stored, Void, replayed
+from staniel.journal.put_key_log import Forgotten, KeyedPut, PutKeyLog, PutsStored, PutsVoid, Record, replayed
 from staniel.journal.spool import refused_start
 from staniel.journal.transfer_log import Fate, key_of
 from staniel.queues.item import Item
@@ -124,7 +124,7 @@ class PutKeys:
     def _items_synced(self, log: AppendLog, numbers: list[int], now_ms: int) -> None:
         for number in numbers:
             del self._unfinished[number]
-        self.log.append(Stored(numbers), durably=False)
+        self.log.append(PutsStored(numbers), durably=False)
         self._group.call_when_durable(self.log, partial(self._end, log), patiently=True)
 
     def _end(self, log: AppendLog, now_ms: int) -> None:
@@ -183,7 +183,7 @@ class PutKeys:
 
     def search(self, now_ms: int) -> list[Record]:
         """Read the log, and look for the items of unfinished puts. Call it when every queue is loaded and no journal
-        has been rewritten. Returns what `settle` has to write. Raises SpoolError.
+        has been rewritten. Returns what `write_found` has to write. Raises SpoolError.
         """
         stored, unfinished = self._read()
         names = dict.fromkeys(put.queue for put in (*stored, *unfinished))
@@ -192,7 +192,7 @@ class PutKeys:
             if put.queue not in forgotten:
                 self._remember_since(put, now_ms)
         unfinished = [put for put in unfinished if put.queue not in forgotten]
-        found = [record for _, record in self._finish(unfinished, now_ms)]
+        found = [record for _, record in self._search_items(unfinished, now_ms)]
         self._drop(len(self._known), now_ms)
         return [*(Forgotten(name, self.log.last) for name in sorted(forgotten)), *found]
 
@@ -229,7 +229,7 @@ class PutKeys:
         put_ms = min(now_ms, self._queues.calendar.moment_ms(put.added_ms, now_ms))
         self._remember(put.queue, put.key, KnownKey(put.put, put_ms))
 
-    def _finish(self, unfinished: Iterable[KeyedPut], now_ms: int) -> list[tuple[str, Record]]:
+    def _search_items(self, unfinished: Iterable[KeyedPut], now_ms: int) -> list[tuple[str, Record]]:
         """Look for the items of `unfinished`; return what has been found out, by queue. The others stay unclear."""
         found: list[tuple[str, Record]] = []
         by_queue: dict[str, list[KeyedPut]] = {}
@@ -248,14 +248,14 @@ class PutKeys:
                 elif self._unclear.get(name) is put:
                     del self._unclear[name]
             if stored:
-                found.append((queue, Stored([put.put for put in stored])))
+                found.append((queue, PutsStored([put.put for put in stored])))
             if void:
-                found.append((queue, Void([put.put for put in void])))
+                found.append((queue, PutsVoid([put.put for put in void])))
         if found:  # in the order of the puts again
             self._known = OrderedDict(sorted(self._known.items(), key=lambda each: each[1].number))
         return found
 
-    def settle(self, records: list[Record]) -> None:
+    def write_found(self, records: list[Record]) -> None:
         """Write what `search` has found, durably. Call it when everything that was found is durable, and before any
         journal is rewritten. Raises JournalFailure.
         """
@@ -271,7 +271,7 @@ class PutKeys:
 
     def retry(self, now_ms: int) -> None:
         """Look again for the items of unclear puts, because some queues can be read again."""
-        for name, record in self._finish(list(self._unclear.values()), now_ms):
+        for name, record in self._search_items(list(self._unclear.values()), now_ms):
             queue = self._queues.known(name)
             if queue is not None and (log := append_log(queue.journal)) is not None:
                 self._group.sync_at_once(log, now_ms)  # a killed server may have left the items in the page cache
@@ -288,7 +288,7 @@ class PutKeys:
                 continue
             finished.append(known.number)
             yield KeyedPut(known.number, queue, key, 0, 0, calendar.shown_ms(known.put_ms), 0, 0)
-        yield Stored(finished)
+        yield PutsStored(finished)
         yield from self._unfinished.values()
         yield from self._unclear.values()
 

@@ -23,7 +23,7 @@ WAIT_S_MAX = INT32_MAX // 1000
 
 
 class PutOutcome(Enum):
-    """What a put has found: the item is stored now, or an item was put with the same key before."""
+    """The outcome of a put: its item is stored now, or an item was put with the same key before."""
 
     STORED = "stored"
     ALREADY_STORED = "already stored"

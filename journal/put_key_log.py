@@ -1,9 +1,9 @@
 """The log of puts with a key, by which a repeated put is known: across restarts, for as long as keys are kept.
 
 A put with a key is like a transfer without a source (transfer_log.py). Its line is durable before the item is written,
-and says where the item will be. When the item is durable, too, a `Stored` follows. After a crash recovery looks for the
-items of the lines that have none: an item that is there is stored, and its key known; one that is not there never will
-be, and its key is free again. So no crash leaves an item without its key, and a key without an item is no key.
+and says where the item will be. When the item is durable, too, a `PutsStored` follows. After a crash recovery looks for
+the items of the lines that have none: an item that is there is stored, and its key known; one that is not there never
+will be, and its key is free again. So no crash leaves an item without its key, and a key without an item is no key.
 
 The log is a row of numbered files in the spool's own folder, a line of JSON a record. Keys are forgotten in the order
 in which they came, so a file goes as a whole, when the last key in it is forgotten: nothing is ever written anew.
@@ -61,13 +61,13 @@ class KeyedPut(Struct, frozen=True, forbid_unknown_fields=True):
         return Intent(~self.put, "", self.added_ms, self.queue, self.after, self.at, self.added_ms, self.size, self.crc)
 
 
-class Stored(Struct, frozen=True, forbid_unknown_fields=True):
+class PutsStored(Struct, frozen=True, forbid_unknown_fields=True):
     """The items of these puts are durable."""
 
     stored: list[int]
 
 
-class Void(Struct, frozen=True, forbid_unknown_fields=True):
+class PutsVoid(Struct, frozen=True, forbid_unknown_fields=True):
     """The items of these puts did not come before a crash, and never will."""
 
     void: list[int]
@@ -80,8 +80,8 @@ class Forgotten(Struct, frozen=True, forbid_unknown_fields=True):
     until: int
 
 
-Record = KeyedPut | Stored | Void | Forgotten
-KINDS: dict[bytes, type[Any]] = {b'{"put': KeyedPut, b'{"sto': Stored, b'{"voi': Void, b'{"for': Forgotten}
+Record = KeyedPut | PutsStored | PutsVoid | Forgotten
+KINDS: dict[bytes, type[Any]] = {b'{"put': KeyedPut, b'{"sto': PutsStored, b'{"voi': PutsVoid, b'{"for': Forgotten}
 NAMES = ("queue", "forgotten")
 
 
@@ -134,9 +134,9 @@ def replayed(records: Iterable[Record]) -> tuple[list[KeyedPut], list[KeyedPut]]
     for record in records:
         if isinstance(record, KeyedPut):
             puts[record.put] = record
-        elif isinstance(record, Stored):
+        elif isinstance(record, PutsStored):
             stored.update(record.stored)
-        elif isinstance(record, Void):
+        elif isinstance(record, PutsVoid):
             for number in record.void:
                 puts.pop(number, None)
         else:

@@ -100,5 +100,5 @@ def _already_stored(session: Session, queue: Queue) -> PutResult:
 COMMANDS: Commands = {
     memcache.KeyedSet: (set_once, rules.WRITE),  # set <queue>/key=<key> <flags> <expiry> <length> [noreply]
 }
-"""As in commands/memcache.py."""
+"""The function, the right and the line of the request, as in commands/memcache.py."""
 HANDLERS = handlers_of(COMMANDS)

@@ -29,7 +29,7 @@ from staniel.journal.kestrel.sidecar import names_in
 from staniel.journal.libkestrel import files as libkestrel_files
 from staniel.journal.libkestrel.recovery import StreamRecovery
 from staniel.journal.put_key_log import FOLDER as KEYS_FOLDER
-from staniel.journal.put_key_log import PutKeyLog, Record, Stored, replayed
+from staniel.journal.put_key_log import PutKeyLog, PutsStored, Record, replayed
 from staniel.journal.put_key_log import encode as encode_key
 from staniel.journal.redo.dump import changed_by_start, is_of_later_version, used_log
 from staniel.journal.redo.log import UNUSED
@@ -58,7 +58,7 @@ LEFT_BEHIND = {
     Work.OPERATION: "some may be in two queues, or not gone",
     Work.PUT_KEYS: "what a client puts again may be there twice",
 }
-"""What unfinished work means for a copy of some files, which lacks it."""
+"""The effect of unfinished work on a copy of some files, which lacks it."""
 PARSERS = (kestrel_files.parse, libkestrel_files.parse)
 
 
@@ -408,7 +408,7 @@ class Repair:
         kept = [put for put in unfinished if not self._is_lost_on(put.queue, put.queue)]
         if stored or kept:
             self.fs.make_folder(f"{new}/{KEYS_FOLDER}")
-            records: list[Record] = [*stored, Stored([put.put for put in stored]), *kept]
+            records: list[Record] = [*stored, PutsStored([put.put for put in stored]), *kept]
             replace_file(self.fs, f"{new}/{KEYS_FOLDER}/1", b"".join(map(encode_key, records)))
         for queue in dict.fromkeys(put.queue for put in unfinished if put not in kept):
             why = f"keys of puts to {queue} had not been noted as stored: what a client puts again may be there twice"

@@ -16,7 +16,7 @@ SOME_MAX = 1000
 ID_MAX = 2**64 - 1
 PUT_KEY = b"/key="
 PUT_KEY_BYTES_MAX = 250
-"""As long as a key of memcached."""
+"""The length of the longest key of memcached."""
 
 _FORBIDDEN = (
     (frozenset({b"peek", b"open"}), "peek and open exclude each other"),

@@ -8,7 +8,7 @@ from typing import Any
 from staniel.broker.commands import keyed_puts
 from staniel.broker.put_keys import PutKeys
 from staniel.journal.journals import append_log
-from staniel.journal.put_key_log import PutKeyLog, Void
+from staniel.journal.put_key_log import PutKeyLog, PutsVoid
 from staniel.sim.mutants.queues import MUTANTS, mutant, replaced, silent_during
 
 __all__ = ["MUTANTS"]
@@ -22,9 +22,9 @@ def key_unsynced() -> Any:
 @mutant("a start takes puts whose keys are not finished for void", "hub-keys")
 def keys_not_searched() -> Any:
     def make(right: Any) -> Any:
-        return lambda self, unfinished, now_ms: [(put.queue, Void([put.put])) for put in unfinished]
+        return lambda self, unfinished, now_ms: [(put.queue, PutsVoid([put.put])) for put in unfinished]
 
-    return replaced(PutKeys, "_finish", make)
+    return replaced(PutKeys, "_search_items", make)
 
 
 @mutant("a journal is rewritten under the puts that are not finished", "hub-keys")

@@ -10,7 +10,7 @@ import pytest
 from staniel.broker.broker import LOOK_MS
 from staniel.journal import put_key_log
 from staniel.journal.group_commit import JournalFailure
-from staniel.journal.put_key_log import Forgotten, KeyedPut, Stored, Void, decode, encode, replayed
+from staniel.journal.put_key_log import Forgotten, KeyedPut, PutsStored, PutsVoid, decode, encode, replayed
 from staniel.journal.tools.unfinished import Unfinished, Work, unfinished_in, unfinished_work
 from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.journal_view import JournalView
@@ -508,11 +508,11 @@ def test_unfinished_puts_are_unfinished_work_of_their_queue() -> None:
 # the lines
 
 
-LINES: dict[str, KeyedPut | Stored | Void | Forgotten] = {
+LINES: dict[str, KeyedPut | PutsStored | PutsVoid | Forgotten] = {
     "a put": KeyedPut(1, "q", "a", 0, 22, 3, 4, 5),
     "a put of odd names": KeyedPut(1 << 40, "q\udcff", '\x01\xff"\\/', 1 << 70, 22, -3, 4, 5),
-    "stored": Stored([1, 2]),
-    "void": Void([3]),
+    "stored": PutsStored([1, 2]),
+    "void": PutsVoid([3]),
     "forgotten": Forgotten("q\udcff", 7),
 }
 
@@ -526,5 +526,5 @@ def test_a_line_is_read_as_it_was_written(name: str) -> None:
 
 def test_records_add_up() -> None:
     puts = [KeyedPut(number, "qr"[number % 2], f"{number}", 0, 0, 0, 0, 0) for number in range(1, 7)]
-    records = [*puts[:4], Stored([1, 2]), Void([3]), Forgotten("r", 4), *puts[4:], Stored([5])]
+    records = [*puts[:4], PutsStored([1, 2]), PutsVoid([3]), Forgotten("r", 4), *puts[4:], PutsStored([5])]
     assert replayed(records) == ([puts[1], puts[4]], [puts[3], puts[5]])

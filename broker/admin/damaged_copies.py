@@ -5,6 +5,7 @@ operator removes them (`staniel journal damaged`).
 from __future__ import annotations
 
 from staniel.journal.disk.fs import Fs
+from staniel.queues.calendar import Calendar
 
 LOOK_AT_ONCE = 1000  # up to so many names are listed at each look; a larger folder every REST_MS
 REST_MS = 300_000
@@ -18,10 +19,11 @@ class DamagedCopies:
     written, 0: unknown. Each is measured once, because no copy changes.
     """
 
-    def __init__(self, fs: Fs, folder: str) -> None:
+    def __init__(self, fs: Fs, folder: str, calendar: Calendar) -> None:
         self.bytes = self.oldest_ms = 0
         self.folder = folder
         self._fs = fs
+        self._calendar = calendar
         self._known: dict[str, tuple[int, int]] = {}  # by name: size and time
         self._next_ms = 0
 
@@ -48,13 +50,13 @@ class DamagedCopies:
         self.oldest_ms = min((at_ms for _, at_ms in self._known.values() if at_ms), default=0)
         self._next_ms = now_ms + REST_MS if len(there) > LOOK_AT_ONCE else 0
 
-    def age_ms(self, wall_ms: int) -> int:
-        """Return the age of the oldest copy; 0 if unknown."""
-        return max(0, wall_ms - self.oldest_ms) if self.oldest_ms else 0
+    def age_ms(self, now_ms: int) -> int:
+        """Return the age of the oldest copy, whatever the wall clock was set to since; 0 if unknown."""
+        return max(0, now_ms - self._calendar.moment_ms(self.oldest_ms, now_ms)) if self.oldest_ms else 0
 
-    def are_to_be_looked_at(self, wall_ms: int, disk_bytes: int) -> bool:
+    def are_to_be_looked_at(self, now_ms: int, disk_bytes: int) -> bool:
         """Tell whether a copy is a week old, or the copies take 64 MB or a hundredth of the disk."""
-        return self.age_ms(wall_ms) >= OLD_MS or self.bytes > min(LARGE_BYTES, disk_bytes // LARGE_PART)
+        return self.age_ms(now_ms) >= OLD_MS or self.bytes > min(LARGE_BYTES, disk_bytes // LARGE_PART)
 
     def _measure(self, name: str, is_file: bool) -> tuple[int, int] | None:
         path = f"{self.folder}/{name}"

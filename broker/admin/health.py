@@ -223,7 +223,7 @@ class DiskReasons:
         copies = self._watch.copies
         if not self._watch.are_copies_kept(now_ms):
             return []
-        age_ms = copies.age_ms(self._watch.calendar.wall_ms(now_ms))
+        age_ms = copies.age_ms(now_ms)
         those, are = ("copies", "are") if copies.count > 1 else ("copy", "is")
         size = f"{copies.bytes >> 20} MB" if copies.bytes >> 20 else f"{copies.bytes:,} bytes"
         where = f"{copies.count:,} {those} of bytes that could not be read {are} in {copies.folder}"

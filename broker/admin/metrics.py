@@ -139,7 +139,7 @@ Sample = tuple[str, MetricKind, str, float]
 
 def of_copies(watch: Watch, now_ms: int) -> list[Sample]:
     copies = watch.copies
-    count, size, age_ms = copies.count, copies.bytes, copies.age_ms(watch.calendar.wall_ms(now_ms))
+    count, size, age_ms = copies.count, copies.bytes, copies.age_ms(now_ms)
     return [
         ("staniel_damaged_copies", MetricKind.GAUGE, "Copies of bytes that could not be read.", count),
         ("staniel_damaged_bytes", MetricKind.GAUGE, "Size of these copies.", size),

@@ -94,9 +94,8 @@ class Watch:
         self.reasons: dict[str, tuple[ReasonName, ...]] = {}
         self.syncs = self.slow_syncs = self.sync_hangs_ms = 0
         self.fills_in_ms = 0
-        self.copies = DamagedCopies(spool.fs, f"{spool.own}/damaged")
         self._registry, self._spool, self._maintenance, self._syncs = maintenance.queues, spool, maintenance, syncs
-        self.calendar = self._registry.calendar
+        self.copies = DamagedCopies(spool.fs, f"{spool.own}/damaged", self._registry.calendar)
         self._timers, self._report = timers, report
         self.may_look = True
         self._told_ahead: set[str] = set()
@@ -301,8 +300,7 @@ class Watch:
 
     def are_copies_kept(self, now_ms: int) -> bool:
         """Tell whether copies of damaged bytes are there that are old or large."""
-        wall_ms = self.calendar.wall_ms(now_ms)
-        return self.copies.count > 0 and self.copies.are_to_be_looked_at(wall_ms, self._free_bytes()[1])
+        return self.copies.count > 0 and self.copies.are_to_be_looked_at(now_ms, self._free_bytes()[1])
 
     @property
     def read_bytes_max(self) -> int:

@@ -15,6 +15,7 @@ from staniel.queues.jobs.times import NS_A_MS
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Crash
 from staniel.sim.world import START_MS
+from tests.broker.admin.test_health import scraped
 from tests.broker.operations.test_undo import asked
 from tests.support.job_world import job_id
 from tests.support.world import Client, World
@@ -496,3 +497,21 @@ def test_items_of_a_clock_that_nobody_noted_are_told_once_and_neither_old_nor_ex
     heard = world.client().says("stats").hears()
     assert "queue_q_age 0 " in heard and "queue_q_expired_items 0 " in heard and "queue_q_items 3 " in heard
     assert world.items() == [b"x", b"y", b"z"]
+
+
+@pytest.mark.parametrize("step_ms", STEPS_MS)
+def test_ages_in_the_metrics_are_those_of_health_after_a_step_of_the_wall(step_ms: int) -> None:
+    machine = Machine()
+    machine.start()
+    world = machine.world
+    assert world is not None
+    assert asked(world, "POST", "/api/backup/made", {"made_at_ms": machine.wall_ms, "where": "/mnt/a"})[0] == 200
+    made_ms = machine.wall_ms
+    machine.pass_time(HOUR_MS)
+    machine.set_wall(step_ms)
+    copies = world.broker.watch.copies
+    copies.list_copies, copies.oldest_ms = lambda now_ms: None, made_ms  # type: ignore[method-assign]
+    shown = scraped(world).decode().splitlines()
+    for name in ("staniel_backup_age_seconds", "staniel_damaged_oldest_seconds"):
+        (age,) = [line.split()[1] for line in shown if line.startswith(f"{name} ")]
+        assert int(float(age)) == HOUR_MS // 1000, name

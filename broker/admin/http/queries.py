@@ -243,9 +243,9 @@ def prometheus(exchange: Exchange, now_ms: int) -> None:
 def server_metrics(exchange: Exchange, now_ms: int) -> bytes:
     """Return the server's own metrics."""
     broker, view = exchange.broker, exchange.server_view(now_ms)
-    health, wall_ms = broker.health.check(now_ms), view.now_ms
+    health = broker.health.check(now_ms)
     first = [
-        *metrics.of_copies(broker.watch, wall_ms),
+        *metrics.of_copies(broker.watch, now_ms),
         *metrics.of_read(broker.watch, broker.refused_removals),
         *metrics.of_service(view, health),
         *metrics.of_traffic(view, broker.counters),
@@ -254,7 +254,7 @@ def server_metrics(exchange: Exchange, now_ms: int) -> bytes:
     ]
     last = [
         *metrics.of_certificate(broker.health.server.certificate_ends_ms),
-        *metrics.of_backup(broker.last_backup.age_ms(wall_ms)),
+        *metrics.of_backup(broker.last_backup.age_ms(now_ms)),
         *metrics.of_process(broker.process()),
         *(metrics.of_jobs(view) if broker.serves_jobs else ()),
     ]

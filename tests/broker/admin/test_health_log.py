@@ -69,7 +69,7 @@ COPIES = SimpleNamespace(
     folder="spool/.staniel/damaged",
     age_ms=lambda wall_ms: 8 * DAY_MS,
     list_copies=lambda now_ms: None,
-    are_to_be_looked_at=lambda wall_ms, total: True,
+    are_to_be_looked_at=lambda now_ms, total: True,
 )
 HELD: dict[ReasonName, Holds] = {
     ReasonName.STATUS: lambda world: says(world, "status readonly", "status up"),

@@ -16,7 +16,7 @@ cdef class FrequentCommands:
 
 cdef class Session:
     cdef public object _answer, _delivered, _queue, broker, dialect, backlog, number, rights, shown, spec, state, waited_at, workq
-    cdef public str address, client_id, protocol, user
+    cdef public str address, client_id, client_name, protocol, user
     cdef public Replies replies
     cdef public ServerCounters counters
     cdef public GroupCommit group

@@ -189,6 +189,7 @@ class Session:
         "by_name",
         "calendar",
         "client_id",
+        "client_name",
         "commands",
         "counters",
         "creates",
@@ -236,6 +237,7 @@ class Session:
         self.stored = self.replies.stored
         self.number = broker.counters.total_connections
         self.client_id = ""
+        self.client_name = ""  # what the client calls itself
         self.refuse_reads = False
         self.refuse_writes = False
         self.user = ""  # of the configuration; "": no user

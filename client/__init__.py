@@ -30,7 +30,7 @@ from staniel.client.errors import (
 )
 from staniel.client.job_messages import id_for
 from staniel.client.messages import PutOutcome, ServerItem
-from staniel.protocol.client.replies import Item
+from staniel.protocol.client.replies import History, Item, Past
 from staniel.protocol.client.workq.replies import Job, JobResult
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ __all__ = [
     "ConnectionLost",
     "DuplicateJob",
     "Full",
+    "History",
     "Item",
     "Job",
     "JobFinished",
@@ -56,6 +57,7 @@ __all__ = [
     "NotAllStored",
     "NotOpen",
     "Outcome",
+    "Past",
     "Pool",
     "PutOutcome",
     "Refused",

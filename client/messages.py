@@ -13,7 +13,7 @@ from staniel.client.headers import ItemWithHeaders
 from staniel.protocol.client.replies import Answer, Error, Item, Reply
 from staniel.protocol.client.requests import TTL_MS_END
 from staniel.protocol.memcache.item_requests import Set
-from staniel.protocol.memcache.requests import KeyedSet
+from staniel.protocol.memcache.requests import CLIENT_NAME_BYTES_MAX, ClientName, KeyedSet
 from staniel.protocol.words import INT32_MAX
 
 SETTLE_SECONDS = 5.0  # for the end of a reservation; then the connection closes instead
@@ -64,6 +64,13 @@ def milliseconds(seconds: float) -> int:
     if not 0 <= seconds <= WAIT_S_MAX:
         raise ValueError(f"a wait is a number of seconds from 0 to {WAIT_S_MAX}, not {seconds}")
     return math.ceil(seconds * 1000)
+
+
+def name_request(name: str) -> ClientName:
+    """Return the request that gives the connection a name. Raises ValueError."""
+    if not (name.isascii() and name.isprintable() and " " not in name and len(name) <= CLIENT_NAME_BYTES_MAX):
+        raise ValueError(f"a client's name is one word of at most {CLIENT_NAME_BYTES_MAX} ASCII characters: {name!r}")
+    return ClientName(name)
 
 
 def put_request(queue: str, data: bytes, ttl_s: float | None, flags: int) -> Set:

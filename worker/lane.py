@@ -77,7 +77,7 @@ class Lane:
     def __init__(self, shared: Shared, runner: Runner) -> None:
         self.shared = shared
         self.runner = runner
-        self.client: Client = shared.server.client()
+        self.client: Client = shared.server.client(shared.settings.name)
         self.io = threading.Lock()
         self.running: Item | None = None
         self.running_since_s = 0.0
@@ -116,7 +116,7 @@ class Lane:
         teller = self.shared.teller
         with self.io:
             self.client.close()
-            self.client = self.shared.server.client()
+            self.client = self.shared.server.client(self.shared.settings.name)
         self.fresh.clear()
         self.resting = []
         self.done.clear()

@@ -162,7 +162,7 @@ class Ticker:
             jobs.connect()
             self._jobs = jobs
         if self._client is None:
-            self._client = self._server.client()
+            self._client = self._server.client(self._name)
         return self._jobs
 
     def close(self) -> None:

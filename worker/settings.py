@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from staniel.client.blocking.client import Client
 from staniel.protocol.client.conversation import encode, read
+from staniel.protocol.memcache.requests import CLIENT_NAME_BYTES_MAX
 
 OPEN_ITEMS_MAX = 90  # of a lane; a server allows 100 open reads of a queue and connection, unless it is told otherwise
 
@@ -33,10 +34,11 @@ class Server(Struct, frozen=True):
     secret: str = ""
     answer_timeout_s: float = 30
 
-    def client(self) -> Client:
-        """Make a client, which is not connected yet."""
+    def client(self, name: str) -> Client:
+        """Make a client, which is not connected yet. Operators see the name, with `_` for what cannot be sent."""
+        wire_name = "".join(each if "!" <= each <= "~" else "_" for each in name)[:CLIENT_NAME_BYTES_MAX]
         return Client(
-            self.host, self.port, tls=self.tls, user=self.user, secret=self.secret,
+            self.host, self.port, tls=self.tls, user=self.user, secret=self.secret, name=wire_name,
             answer_timeout_s=self.answer_timeout_s,
         )  # fmt: skip
 

@@ -116,12 +116,12 @@ def item_view(item: Item, deliveries: int, offset: int, age_ms: int, preview_byt
         encoding="base64" if text is None else "text",
         data=b64encode(shown).decode("ascii") if text is None else text,
         is_cut=len(shown) < len(item.data),
-        past=_past_view(item),
+        past=past_view(item),
         id=item_id(item),
     )
 
 
-def _past_view(item: Item) -> PastView | None:
+def past_view(item: Item) -> PastView | None:
     past = past_of(item)
     if past is None:
         return None

@@ -63,8 +63,8 @@ class HeldView(Struct, frozen=True):
 
 class ClientView(Struct, frozen=True):
     """A connection. `waits_for` "": it does not wait. `backlog`: requests read and not executed yet. `user` "":
-    no login, or none is required. `connected_at_ms` 0: unknown. `holds`: the open reads that `open_reads`
-    counts, of HOLDS_MAX queues at most, and its leases.
+    no login, or none is required. `name`: what the client calls itself, "" if it has not said so. `connected_at_ms`
+    0: unknown. `holds`: the open reads that `open_reads` counts, of HOLDS_MAX queues at most, and its leases.
     """
 
     number: int
@@ -75,6 +75,7 @@ class ClientView(Struct, frozen=True):
     waits_for: str
     backlog: int
     user: str = ""
+    name: str = ""
     connected_at_ms: int = 0
     holds: tuple[HeldView, ...] = ()
 
@@ -184,6 +185,7 @@ def _client_view(session: Session, connected_ms: int, leased: dict[str, tuple[in
         waits_for=getattr(waited_at, "name", "") if waited_at is not None else "",
         backlog=len(session.backlog),
         user=session.user,
+        name=session.client_name,
         connected_at_ms=connected_ms,
         holds=tuple([by_the_wall(held, ahead_ms) for held in holds]),
     )

@@ -1,5 +1,5 @@
 """Ending or extending one open read, named by the id of its item: `delete q/id=5` confirms it, `touch q/id=5 0` extends
-it, `touch q/id=5/abort 0` hands its item back.
+it, `touch q/id=5/abort 0` hands its item back. meta.py looks at one with `mg q/id=5`.
 
 Only the connection that opened an item can name it: a program that confused two connections would otherwise end the
 work of another client without noticing.
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from staniel.broker.commands import gets
 from staniel.broker.commands.batches import PieceCommand
 from staniel.broker.session import Session
-from staniel.protocol.memcache.requests import AbortItem, ConfirmItem, ExtendItem
+from staniel.protocol.memcache.requests import AbortItem, ConfirmItem, ExtendItem, MetaOpenItem
 from staniel.queues.item import Delivery
 from staniel.queues.queue import Queue
 
@@ -30,7 +30,8 @@ def confirm_item(session: Session, request: ConfirmItem, now_ms: int) -> None:
             gets.trace(session, "read.close", queue, taken)
         return queue.confirm(taken)
 
-    _Search(session, request, confirm, session.replies.deleted).begin_search(now_ms)
+    replies = session.replies
+    ReadSearch(session, request, confirm, replies.deleted, replies.not_found).begin_search(now_ms)
 
 
 def abort_item(session: Session, request: AbortItem, now_ms: int) -> None:
@@ -41,7 +42,8 @@ def abort_item(session: Session, request: AbortItem, now_ms: int) -> None:
             gets.trace(session, "read.abort", queue, taken)
         return session.give_back(queue, taken, now_ms)
 
-    _Search(session, request, abort, session.replies.touched).begin_search(now_ms)
+    replies = session.replies
+    ReadSearch(session, request, abort, replies.touched, replies.not_found).begin_search(now_ms)
 
 
 def extend_item(session: Session, request: ExtendItem, now_ms: int) -> None:
@@ -50,21 +52,28 @@ def extend_item(session: Session, request: ExtendItem, now_ms: int) -> None:
     def extend(queue: Queue, taken: Delivery, now_ms: int) -> bool:
         return bool(queue.extend(taken, now_ms))
 
-    _Search(session, request, extend, session.replies.touched).begin_search(now_ms)
+    replies = session.replies
+    ReadSearch(session, request, extend, replies.touched, replies.not_found).begin_search(now_ms)
 
 
-class _Search:
+class ReadSearch:
     """A search for the reads of one item among those that this connection has open, then among those of the others. An
     item that timed out and was opened again has two entries, of which one is open.
     """
 
     def __init__(
-        self, session: Session, request: ConfirmItem | AbortItem | ExtendItem, act: Act, done_reply: bytes
+        self,
+        session: Session,
+        request: ConfirmItem | AbortItem | ExtendItem | MetaOpenItem,
+        act: Act,
+        done_reply: bytes,
+        missing_reply: bytes,
     ) -> None:
+        """Prepare a search. `done_reply` b"": `act` has replied."""
         self._session = session
         self._request = request
         self._act = act
-        self._done_reply = done_reply
+        self._done_reply, self._missing_reply = done_reply, missing_reply
         self._found: list[int] = []  # places among the connection's reads of the queue
         self._is_anothers = False
 
@@ -95,19 +104,24 @@ class _Search:
 
     def _end_found(self, now_ms: int) -> None:
         session, request = self._session, self._request
+        is_silent = not isinstance(request, MetaOpenItem) and request.noreply
         if self._is_anothers:
-            why = f"item {request.id} of {request.queue} is open on another connection, only that one can end its read"
-            session.client_error(why, noreply=request.noreply)
+            what = "see" if isinstance(request, MetaOpenItem) else "end"
+            why = (
+                f"item {request.id} of {request.queue} is open on another connection, only that one can {what} its read"
+            )
+            session.client_error(why, noreply=is_silent)
             return
         was_open = False
         held = session.reads.get(request.queue, ())
         for queue, taken in [held[at] for at in self._found]:
             was_open |= self._act(queue, taken, now_ms)
             session.depend_on(queue)
-        if not isinstance(request, ExtendItem):
+        if isinstance(request, ConfirmItem | AbortItem):
             self._forget()
-        if not request.noreply:
-            session.out.append(self._done_reply if was_open else session.replies.not_found)
+        reply = self._done_reply if was_open else self._missing_reply
+        if reply and not is_silent:
+            session.out.append(reply)
 
     def _forget(self) -> None:
         if not self._found:

@@ -171,6 +171,11 @@ def verbosity(session: Session, request: memcache.Verbosity, now_ms: int) -> Non
         session.out.append(session.replies.ok)
 
 
+def client_name(session: Session, request: memcache.ClientName, now_ms: int) -> None:
+    session.client_name = request.name
+    session.out.append(session.replies.ok)
+
+
 def more(session: Session, request: More, now_ms: int) -> None:
     """Parse another slice of the bytes received, in the next turn."""
 
@@ -239,6 +244,7 @@ COMMANDS: Commands = {
     memcache.Reload: (guarded(admin.reload), rules.ADMIN),  # reload
     memcache.Version: (version, rules.known),  # version
     memcache.Verbosity: (verbosity, rules.known),  # verbosity <level> [noreply]
+    memcache.ClientName: (client_name, rules.known),  # client_name <name>
     memcache.Quit: (quit_session, rules.always),  # quit
     memcache.Shutdown: (admin.shutdown, rules.ADMIN),  # shutdown
     Invalid: (invalid, rules.always),

@@ -4,13 +4,17 @@ exceptional replies only.
 
 from __future__ import annotations
 
+import binascii
 from functools import partial
 
+import msgspec
 from msgspec import structs
 
 from staniel.broker import access
+from staniel.broker.admin.browse import past_view
 from staniel.broker.commands import changes, gets, keyed_puts, puts, rules
 from staniel.broker.commands import memcache as commands
+from staniel.broker.commands.by_id import ReadSearch
 from staniel.broker.commands.puts import PutResult
 from staniel.broker.commands.rules import Commands, handlers_of
 from staniel.broker.rights import Role
@@ -19,6 +23,7 @@ from staniel.protocol.limits import LONG_ITEM_BYTES
 from staniel.protocol.memcache import requests as memcache
 from staniel.protocol.memcache.item_requests import without_ends
 from staniel.protocol.memcache.meta_fields import Meta
+from staniel.protocol.memcache.replies import MetaValues
 from staniel.queues.item import Delivery, Item
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Refused
@@ -29,6 +34,7 @@ EXISTS = b"EX"
 NOT_FOUND = b"NF"
 VALUE = b"VA"
 UNLIMITED = -1
+NO_PAST = b"-"
 NO_CAS = 0  # as memcached without CAS replies: an item has no id before it leaves the line for the first time
 
 
@@ -104,14 +110,7 @@ def answer(session: Session, request: memcache.MetaGet, queue: Queue, taken: Del
         miss(session, request.meta)
         return
     item, replies = taken.item, session.replies
-    facts = {
-        b"f": item.flags,
-        b"s": len(item.data),
-        b"c": taken.id,
-        b"t": ttl_s(queue, item, now_ms),
-        b"h": int(taken.deliveries > 1),  # whether the item had been handed out before this reply
-        b"l": max(0, now_ms - queue.calendar.added_ms(item, now_ms)) // 1000,
-    }
+    facts = figures_of(queue, taken, request.meta, now_ms)
     if request.value:
         if len(item.data) > LONG_ITEM_BYTES:
             session.out += replies.meta_in_pieces(VALUE, request.meta, facts, item.data)
@@ -120,6 +119,44 @@ def answer(session: Session, request: memcache.MetaGet, queue: Queue, taken: Del
         session.out_bytes += len(item.data)
     else:
         session.out.append(replies.meta(DONE, request.meta, facts))
+
+
+def look_at_open(session: Session, request: memcache.MetaOpenItem, now_ms: int) -> None:
+    """Show figures of an item that this client has open. `EN`: it is not open."""
+    replies, meta = session.replies, request.meta
+
+    def show(queue: Queue, taken: Delivery, now_ms: int) -> bool:
+        if queue.open_reads.get(taken.xid) is not taken:
+            return False
+        session.out.append(replies.meta(DONE, meta, figures_of(queue, taken, meta, now_ms)))
+        return True
+
+    ReadSearch(session, request, show, b"", b"" if meta.quiet else replies.meta_miss).begin_search(now_ms)
+
+
+def figures_of(queue: Queue, taken: Delivery, meta: Meta, now_ms: int) -> MetaValues:
+    """Return the figures of an item by their flags."""
+    item = taken.item
+    figures: dict[bytes, int | bytes] = {
+        b"f": item.flags,
+        b"s": len(item.data),
+        b"c": taken.id,
+        b"d": taken.deliveries,
+        b"t": ttl_s(queue, item, now_ms),
+        b"h": int(taken.deliveries > 1),  # whether the item had been handed out before this reply
+        b"l": max(0, now_ms - queue.calendar.added_ms(item, now_ms)) // 1000,
+    }
+    if any(word[:1] == b"p" for word in meta.shown):
+        figures[b"p"] = past_word(item)
+    return figures
+
+
+def past_word(item: Item) -> bytes:
+    """Return the past of a dead letter as base64 of JSON, with the fields of the admin API; `-` without a past."""
+    past = past_view(item)
+    if past is None:
+        return NO_PAST
+    return binascii.b2a_base64(msgspec.json.encode(past), newline=False)
 
 
 def miss(session: Session, meta: Meta) -> None:
@@ -159,6 +196,7 @@ def debug(session: Session, request: memcache.MetaDebug, now_ms: int) -> None:
 COMMANDS: Commands = {
     memcache.MetaSet: (put, rules.on_part(Role.WRITE, "set")),  # ms
     memcache.MetaGet: (get, rules.on_part(Role.READ, "get")),  # mg
+    memcache.MetaOpenItem: (look_at_open, rules.READ),  # mg <queue>/id=<id> <flags>*
     memcache.MetaDelete: (delete, rules.OPERATE),  # md
     memcache.MetaNoop: (noop, rules.known),  # mn
     memcache.MetaDebug: (debug, rules.known),  # me

@@ -22,7 +22,7 @@ from staniel.client.errors import Busy, ClientError, ConnectionLost, Full, NotAl
 from staniel.client.headers import ItemWithHeaders, Tracing
 from staniel.client.messages import ServerBatch, ServerItem, milliseconds
 from staniel.client.servers import REDIRECTS_MAX, Address, Servers, leader_of
-from staniel.protocol.client.replies import Item
+from staniel.protocol.client.replies import History, Item
 
 ValueT = TypeVar("ValueT")
 Ask = Callable[[Client], Awaitable[ValueT]]
@@ -256,6 +256,11 @@ class MultiClient(Closing):
         """Let the time of an open item begin again. Raises NotOpen if it has timed out, or went back."""
         with _told_of(item):
             await self._holder(item).extend(item.known_as)
+
+    async def history(self, item: ServerItem) -> History:
+        """Return how often an open item has been delivered by its server, and the past of a dead letter."""
+        with _told_of(item):
+            return await self._holder(item).history(item.known_as)
 
     def _holder(self, item: ServerItem) -> Client:
         self._check_usable()

@@ -24,6 +24,7 @@ from staniel.client.messages import (
     chunks_of,
     expect,
     milliseconds,
+    name_request,
     put_outcome,
     put_request,
     put_requests,
@@ -33,7 +34,8 @@ from staniel.client.messages import (
 )
 from staniel.protocol.client.conversation import Conversation, read
 from staniel.protocol.client.login import login, must_log_in
-from staniel.protocol.client.replies import Answer, Error, Item, Reply, StatsReply, Text
+from staniel.protocol.client.replies import Answer, Error, History, Item, Reply, StatsReply, Text
+from staniel.protocol.client.requests import history_request
 from staniel.protocol.memcache.requests import (
     AbortItem,
     Confirm,
@@ -66,6 +68,7 @@ class Client(Connecting):
         tls: ssl.SSLContext | None = None,
         user: str = "",
         secret: str = "",
+        name: str = "",
         connect_timeout_s: float = 10,
         answer_timeout_s: float = 30,
         tracing: Tracing | None = None,
@@ -74,13 +77,15 @@ class Client(Connecting):
 
         `tls` is needed for a `tls_port`; `ssl.create_default_context()` trusts the system's authorities and checks that
         the certificate names `host`. `secret` is the password or token of `user`; only a server that asks for it gets
-        it. A server that is silent for longer than its wait plus `answer_timeout_s` counts as lost. With `tracing`,
-        such as `staniel.client.otel.Tracing()`, items are put with headers and read as ItemWithHeaders. Raises
-        ValueError for a name or secret with blanks.
+        it. Operators see `name` beside the connection (`staniel clients`). A server that is silent for longer than its
+        wait plus `answer_timeout_s` counts as lost. With `tracing`, such as `staniel.client.otel.Tracing()`, items are
+        put with headers and read as ItemWithHeaders. Raises
+        ValueError for a user or secret with blanks, and for a name that is not one word of ASCII.
         """
         self._tracing = tracing
         self.address = (host, port)
         self._login = login(user, secret.encode("utf-8", "surrogateescape")) if user or secret else None
+        self._name = name_request(name) if name else None
         self._connect_timeout_s = connect_timeout_s
         self._connection: Connection[Request, Reply] = Connection((host, port), tls, answer_timeout_s, Conversation())
         self._open: dict[tuple[str, int | None], Item] = {}
@@ -93,6 +98,9 @@ class Client(Connecting):
             self._connection.connect(self._connect_timeout_s)
             if self._login is not None:
                 self._log_in(self._login)
+            if self._name is not None:
+                self._connection.send((self._name,))
+                self._connection.receive()  # a server that knows no names refuses it, and serves all the same
 
     @property
     def is_reusable(self) -> bool:
@@ -297,6 +305,22 @@ class Client(Connecting):
         if reply is Answer.NOT_FOUND:
             self._open.pop(_name_of(item), None)
             raise NotOpen(f"item {number} of {queue} was no longer open", item)
+
+    def history(self, item: Item) -> History:
+        """Return how often an open item has been delivered, and the past of a dead letter. It costs a round trip.
+
+        Raises NotOpen if the item is not open any more, Refused by a server that cannot tell.
+        """
+        queue, number = _name_of(item)
+        if number is None:
+            raise Refused(f"an item has no history, {NO_IDS}")
+        self._must_hold(item)
+        reply = self._one(history_request(queue, number))
+        if reply is Answer.NOT_FOUND:
+            self._open.pop(_name_of(item), None)
+            raise NotOpen(f"item {number} of {queue} was no longer open", item)
+        assert isinstance(reply, History)
+        return reply
 
     @contextmanager
     def monitor(self, queue: str, *, wait_s: float, max_items: int | None = None) -> Iterator[Monitoring]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import binascii
 import re
 from enum import Enum
 
+import msgspec
 from msgspec import Struct
 
 from staniel.protocol.memcache import requests as memcache
@@ -48,6 +50,27 @@ class Number(Struct, frozen=True, gc=False):
     """The number of items that an expiry flush removed."""
 
     count: int
+
+
+class Past(Struct, frozen=True, gc=False):
+    """The way of a dead letter: the queue that it left, `left_at_ms` when, and how often that queue delivered it.
+    `client`: the address of the last client that had it, "" if unknown. `times`: how often it has left a queue so.
+    """
+
+    origin: str
+    reason: str
+    deliveries: int
+    put_at_ms: int
+    left_at_ms: int
+    client: str
+    times: int
+
+
+class History(Struct, frozen=True, gc=False):
+    """The history of an open item. `deliveries` counts this one; `past` is that of a dead letter, None without one."""
+
+    deliveries: int
+    past: Past | None = None
 
 
 class Text(Struct, frozen=True, gc=False):
@@ -94,7 +117,7 @@ class ProtocolViolation(Struct, frozen=True, gc=False):
     why: str
 
 
-Reply = Answer | Item | Items | Number | Text | StatsReply | Dump | Error | ProtocolViolation
+Reply = Answer | Item | Items | Number | History | Text | StatsReply | Dump | Error | ProtocolViolation
 
 
 class ValueHead(Struct, frozen=True, gc=False):
@@ -129,6 +152,8 @@ def parse_error(line: bytes) -> Error | None:
     return None if fault is None else Error(fault, why.decode("latin-1"))
 
 
+_HISTORY = re.compile(rb"HD d([0-9]{1,10}) p(-|[A-Za-z0-9+/=]{1,2000})")
+_PAST = msgspec.json.Decoder(Past)
 _FAULTS = {fault.value.encode(): fault for fault in Fault}
 
 
@@ -140,6 +165,19 @@ def parse_line(request: Request, line: bytes) -> Reply | None:
         return Text(line.decode("latin-1"))
     if isinstance(request, memcache.Reload) and line.startswith(b"Reloaded config. "):
         return Answer.OK
+    if isinstance(request, memcache.MetaOpenItem):
+        return _parse_history(line)
     if isinstance(request, memcache.FlushExpired | memcache.FlushAllExpired) and _COUNT.fullmatch(line):
         return Number(int(line))
     return None
+
+
+def _parse_history(line: bytes) -> History | None:
+    match = _HISTORY.fullmatch(line)
+    if match is None:
+        return None
+    deliveries, past = match.groups()
+    try:
+        return History(int(deliveries), None if past == b"-" else _PAST.decode(binascii.a2b_base64(past)))
+    except ValueError:  # also msgspec's errors
+        return None

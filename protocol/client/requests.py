@@ -15,6 +15,7 @@ from staniel.protocol.memcache import requests as memcache
 from staniel.protocol.memcache.fields import DATE_S_MIN
 from staniel.protocol.memcache.item_requests import Get
 from staniel.protocol.memcache.keys import ID_MAX, PUT_KEY, PUT_KEY_BYTES_MAX
+from staniel.protocol.memcache.meta_fields import Meta
 from staniel.protocol.memcache.requests import Request
 from staniel.protocol.words import INT32_MAX, INT32_MIN, UINT32_MAX
 
@@ -171,6 +172,16 @@ def _open_item(request: memcache.ConfirmItem | memcache.AbortItem | memcache.Ext
     return _queue(request.queue), _number(request.id, 0, ID_MAX)
 
 
+def history_request(queue: str, item_id: int) -> memcache.MetaOpenItem:
+    """Return the request for the deliveries and the past of an open item. Raises ValueError for impossible names."""
+    key = b"%b/id=%d" % (_queue(queue), _number(item_id, 0, ID_MAX))
+    return memcache.MetaOpenItem(queue, item_id, Meta(key, shown=(b"d", b"p")))
+
+
+def _open_item_figures(request: memcache.MetaOpenItem) -> bytes:
+    return b" ".join((b"mg", _checked(request.meta.key), *request.meta.shown)) + b"\r\n"
+
+
 def _delete(request: memcache.Delete) -> bytes:
     return (b"delete %b noreply\r\n" if request.noreply else b"delete %b\r\n") % _queue(request.queue)
 
@@ -196,6 +207,7 @@ REQUESTS: dict[type[Request], tuple[Callable[[Any], bytes], dict[bytes, Answer] 
     memcache.ConfirmItem: (lambda request: b"delete %b/id=%d\r\n" % _open_item(request), _DELETED),
     memcache.AbortItem: (lambda request: b"touch %b/id=%d/abort 0\r\n" % _open_item(request), _TOUCHED),
     memcache.ExtendItem: (lambda request: b"touch %b/id=%d 0\r\n" % _open_item(request), _TOUCHED),
+    memcache.MetaOpenItem: (_open_item_figures, {b"EN\r": Answer.NOT_FOUND}),
     memcache.Delete: (_delete, _DELETED),
     memcache.Flush: (lambda request: b"flush %b\r\n" % _queue(request.queue), _END),
     memcache.FlushAll: (
@@ -214,6 +226,7 @@ REQUESTS: dict[type[Request], tuple[Callable[[Any], bytes], dict[bytes, Answer] 
         lambda request: b"verbosity 1 noreply\r\n" if request.noreply else b"verbosity 1\r\n",
         {b"OK\r": Answer.OK},
     ),
+    memcache.ClientName: (lambda request: b"client_name %b\r\n" % _word(request.name), {b"OK\r": Answer.OK}),
     memcache.Quit: (lambda request: b"quit\r\n", None),
     memcache.Shutdown: (lambda request: b"shutdown\r\n", None),
 }

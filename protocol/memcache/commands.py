@@ -17,7 +17,9 @@ from staniel.protocol.memcache.keys import PUT_KEY, parse_id, parse_key, parse_p
 from staniel.protocol.memcache.meta_fields import PutKey
 from staniel.protocol.memcache.replies import replies_for
 from staniel.protocol.memcache.requests import (
+    CLIENT_NAME_BYTES_MAX,
     AbortItem,
+    ClientName,
     Confirm,
     ConfirmItem,
     Delete,
@@ -282,6 +284,18 @@ def _verbosity(words: list[bytes], limits: Limits) -> Parsed:
     return Verbosity(noreply)
 
 
+def _client_name(words: list[bytes], limits: Limits) -> Parsed:
+    """Parse `client_name <name>`: one word of printable ASCII."""
+    if len(words) != 2:
+        return refuse("client_name needs one word")
+    name = words[1]
+    if len(name) > CLIENT_NAME_BYTES_MAX:
+        return refuse(f"a client's name has at most {CLIENT_NAME_BYTES_MAX} bytes")
+    if not all(0x20 < byte < 0x7F for byte in name):
+        return refuse("a client's name is printable ASCII")
+    return ClientName(text(name))
+
+
 def _stats(words: list[bytes], limits: Limits) -> Parsed:
     if words[-1] == b"noreply":
         return refuse("stats without a reply say nothing")
@@ -301,6 +315,7 @@ def _status(words: list[bytes], limits: Limits) -> Parsed:
 
 
 COMMON: dict[bytes, Command] = {
+    b"client_name": _client_name,
     b"dump_stats": _dump_stats,
     b"flush_all_expired": lambda words, limits: FlushAllExpired(),
     b"status": _status,

@@ -14,9 +14,17 @@ from msgspec import structs
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.fields import block_too_large, expiry, hang_up, refuse
 from staniel.protocol.memcache.item_requests import Get, SetHead
-from staniel.protocol.memcache.keys import PUT_KEY, parse_key, parse_put_key, parse_some
+from staniel.protocol.memcache.keys import PUT_KEY, OpenItem, parse_id, parse_key, parse_put_key, parse_some
 from staniel.protocol.memcache.meta_fields import Meta
-from staniel.protocol.memcache.requests import MetaDebug, MetaDelete, MetaGet, MetaNoop, Parsed, RefusedBlock
+from staniel.protocol.memcache.requests import (
+    MetaDebug,
+    MetaDelete,
+    MetaGet,
+    MetaNoop,
+    MetaOpenItem,
+    Parsed,
+    RefusedBlock,
+)
 from staniel.protocol.requests import Invalid
 from staniel.protocol.words import INT32_MAX, UINT32_MAX, integer, text
 
@@ -24,9 +32,9 @@ OPAQUE_BYTES_MAX = 32
 """The limit of memcached."""
 
 _SET_FLAGS = frozenset(b"bcFIkMOqsST")
-_GET_FLAGS = frozenset(b"bcfhklOqstuv")
+_GET_FLAGS = frozenset(b"bcdfhklOpqstuv")
 _DELETE_FLAGS = frozenset(b"bkOq")
-_SHOWN = frozenset(b"cfhklOst")
+_SHOWN = frozenset(b"cdfhklOpst")
 _SET_MODES = (b"", b"S", b"s", b"SET", b"set", b"Set")
 
 
@@ -69,7 +77,9 @@ def _head(length: int, meta: Meta, words: list[bytes]) -> SetHead | str:
 
 
 def parse_get(words: list[bytes], limits: Limits) -> Parsed:
-    """Parse `mg <key> <flags>*`: with `v` it does what `get` does, without it it inspects the head. u is ignored."""
+    """Parse `mg <key> <flags>*`: with `v` it does what `get` does, without it it inspects the head, or the item that
+    the key names with `id=`. u is ignored.
+    """
     if len(words) < 2:
         return refuse("mg needs a key")
     meta = _meta(words[1], words[2:], _GET_FLAGS)
@@ -78,6 +88,9 @@ def parse_get(words: list[bytes], limits: Limits) -> Parsed:
     key = _key(meta)
     if not key:
         return refuse("error decoding key")
+    named = parse_id(key)
+    if named is not None:
+        return _open_item(named, meta, has_value=_has(words[2:], b"v"))
     count = parse_some(key)
     if isinstance(count, str):
         return refuse(count)
@@ -92,6 +105,16 @@ def parse_get(words: list[bytes], limits: Limits) -> Parsed:
         return refuse("open needs v, or the item would be lost to the client")
     fetches = not (get.close or get.abort)
     return MetaGet(Get(get.key, get.queue, get.wait_ms, peek=True) if fetches else get, meta, value=False)
+
+
+def _open_item(named: OpenItem | str, meta: Meta, *, has_value: bool) -> MetaOpenItem | Invalid:
+    if isinstance(named, str):
+        return refuse(named)
+    if named.abort:
+        return refuse("mg inspects a read, use touch to abort one")
+    if has_value:
+        return refuse("mg with id= shows figures of an open read, leave out v")
+    return MetaOpenItem(named.queue, named.id, meta)
 
 
 def parse_delete(words: list[bytes], limits: Limits) -> Parsed:

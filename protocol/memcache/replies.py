@@ -11,7 +11,8 @@ from staniel.protocol.memcache.meta_fields import Meta
 from staniel.protocol.memcache.requests import Dialect
 from staniel.protocol.memo import remember
 
-_NO_VALUES: Mapping[bytes, int] = {}
+MetaValues = Mapping[bytes, int | bytes]
+_NO_VALUES: MetaValues = {}
 
 
 def _wire(text: object) -> bytes:
@@ -98,21 +99,19 @@ class Replies:
     def moved(self, n: int) -> bytes:
         return b"MOVED %d\r\n" % n
 
-    def meta(
-        self, code: bytes, meta: Meta, values: Mapping[bytes, int] = _NO_VALUES, data: bytes | None = None
-    ) -> bytes:
+    def meta(self, code: bytes, meta: Meta, values: MetaValues = _NO_VALUES, data: bytes | None = None) -> bytes:
         """Return the reply to a meta command: its code, the requested flags, and the item if there is one.
 
-        `values` has an item's figures by flag; a flag without a value is left out.
+        `values` has an item's figures by flag, bytes as they are sent; a flag without a value is left out.
         """
         head = self._meta_head(code, meta, values, None if data is None else len(data))
         return head if data is None else b"%b%b\r\n" % (head, data)
 
-    def meta_in_pieces(self, code: bytes, meta: Meta, values: Mapping[bytes, int], data: bytes) -> list[bytes]:
+    def meta_in_pieces(self, code: bytes, meta: Meta, values: MetaValues, data: bytes) -> list[bytes]:
         """Return what `meta` returns in pieces, with `data` uncopied."""
         return [self._meta_head(code, meta, values, len(data)), data, b"\r\n"]
 
-    def _meta_head(self, code: bytes, meta: Meta, values: Mapping[bytes, int], size: int | None) -> bytes:
+    def _meta_head(self, code: bytes, meta: Meta, values: MetaValues, size: int | None) -> bytes:
         words = [code] if size is None else [code, b"%d" % size]
         for word in meta.shown:
             flag = word[:1]
@@ -121,7 +120,8 @@ class Replies:
             elif flag == b"k":
                 words.append(b"k%b b" % meta.key if meta.base64 else b"k%b" % meta.key)
             elif flag in values:
-                words.append(b"%b%d" % (flag, values[flag]))
+                value = values[flag]
+                words.append(b"%b%b" % (flag, value) if isinstance(value, bytes) else b"%b%d" % (flag, value))
         return b" ".join(words) + b"\r\n"
 
 

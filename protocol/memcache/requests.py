@@ -190,6 +190,14 @@ class MetaGet(RareRequest, frozen=True, gc=False):
     value: bool
 
 
+class MetaOpenItem(RareRequest, frozen=True, gc=False):
+    """A look at the item with this id, which the connection has open: the requested figures."""
+
+    queue: str
+    id: int
+    meta: Meta
+
+
 class MetaDelete(RareRequest, frozen=True, gc=False):
     queue: str
     meta: Meta
@@ -205,6 +213,15 @@ class MetaDebug(RareRequest, frozen=True, gc=False):
 
 class Version(RareRequest, frozen=True, gc=False):
     pass
+
+
+CLIENT_NAME_BYTES_MAX = 64
+
+
+class ClientName(RareRequest, frozen=True, gc=False):
+    """The name of the program at the other end, for those who look at the clients."""
+
+    name: str
 
 
 class Verbosity(RareRequest, frozen=True, gc=False):

@@ -234,11 +234,12 @@ def clients(live: Live) -> None:
     reply = _fetch_all(live, "/api/clients")
     if live.print_json(reply):
         return
-    heads = ("NUMBER", "ADDRESS", "PROTOCOL", "STATE", "OPEN", "BACKLOG", "WAITS FOR")
+    heads = ("NUMBER", "ADDRESS", "NAME", "PROTOCOL", "STATE", "OPEN", "BACKLOG", "WAITS FOR")
     rows = [
         [
             str(client.number),
             printable(client.address),
+            printable(client.name),
             printable(client.protocol),
             printable(client.state),
             f"{client.open_reads:,}",
@@ -247,7 +248,7 @@ def clients(live: Live) -> None:
         ]
         for client in convert(reply, list[ClientView])
     ]
-    echo_table(heads, rows, "ADDRESS", "PROTOCOL", "STATE", "WAITS FOR")
+    echo_table(heads, rows, "ADDRESS", "NAME", "PROTOCOL", "STATE", "WAITS FOR")
 
 
 @live("health")

@@ -91,6 +91,7 @@ MEMCACHE: dict[str, tuple[Row, ...]] = {
         Row(READ, "mg {queue} s\r\n", b"HD"),
         Row(READ, "mg {queue}/open v\r\n", SECRET, changes=True),
         Row(READ, "mg {queue}/close\r\n", b"EN", changes=True, before=OPENED),
+        Row(READ, "mg {queue}/id={id} d p\r\n", b"HD", before=OPENED),
     ),
     "md": (
         Row(OPERATE, "md {queue}\r\n", b"HD", changes=True),
@@ -136,6 +137,7 @@ MEMCACHE: dict[str, tuple[Row, ...]] = {
     "reload": (Row(ADMIN, "reload\r\n", b"", changes=True),),
     "version": (Row(LOGIN, "version\r\n", b"VERSION"),),
     "verbosity": (Row(LOGIN, "verbosity 1\r\n", b"OK"),),
+    "client_name": (Row(LOGIN, "client_name worker-7\r\n", b"OK"),),
     "quit": (Row(NOTHING, "quit\r\n"),),
     "shutdown": (Row(ADMIN, "shutdown\r\n", changes=True),),
     **_refused("add", "replace", "append", "prepend", "cas"),

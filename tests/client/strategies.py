@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import binascii
+
+import msgspec
 from hypothesis import strategies as st
 
 from staniel.protocol import escaping
 from staniel.protocol.client.conversation import read
-from staniel.protocol.client.replies import Answer, Dump, Error, Fault, Item, Items, Number, Reply, StatsReply, Text
-from staniel.protocol.client.requests import EXPIRES_MS_MIN, TTL_MS_END
+from staniel.protocol.client.replies import (
+    Answer,
+    Dump,
+    Error,
+    Fault,
+    History,
+    Item,
+    Items,
+    Number,
+    Past,
+    Reply,
+    StatsReply,
+    Text,
+)
+from staniel.protocol.client.requests import EXPIRES_MS_MIN, TTL_MS_END, history_request
 from staniel.protocol.memcache import requests as memcache
 from staniel.protocol.memcache.item_requests import Get
 from staniel.protocol.memcache.replies import Replies, replies_for
@@ -93,9 +109,23 @@ memcached_requests: st.SearchStrategy[Request] = (
     | st.builds(memcache.FlushAll, st.just(True))
     | by_id
     | st.builds(memcache.Verbosity, st.booleans())
+    | st.builds(memcache.ClientName, st.sampled_from(["worker-7", "!", "n" * 64]))
+    | st.builds(history_request, names, st.integers(0, 2**64 - 1))
     | st.builds(memcache.Stats, names.filter(lambda name: name != "noreply"))
     | st.builds(memcache.DumpConfig, st.lists(names, max_size=3).map(tuple))
 )
+
+
+@st.composite
+def histories(draw: st.DrawFn, replies: Replies, request: memcache.MetaOpenItem) -> tuple[bytes, list[Reply]]:
+    """What a server could say of an open item: it is not open, or how often it was delivered, and its past."""
+    count = draw(st.integers(1, 10**6))
+    past = draw(
+        st.none() | st.builds(Past, names, st.just("dead"), *[st.integers(0, 2**60)] * 3, names, st.integers(1))
+    )
+    word = b"-" if past is None else binascii.b2a_base64(msgspec.json.encode(past), newline=False)
+    told = replies.meta(b"HD", request.meta, {b"d": count, b"p": word})
+    return draw(st.sampled_from([(told, [History(count, past)]), (replies.meta_miss, [Answer.NOT_FOUND])]))
 
 
 @st.composite
@@ -117,7 +147,9 @@ def answers(draw: st.DrawFn, request: Request, dialect: Dialect) -> tuple[bytes,
             return draw(st.sampled_from([(replies.touched, [Answer.TOUCHED]), (replies.not_found, [Answer.NOT_FOUND])]))
         case memcache.FlushAll():
             return replies.flushed_all, [Answer.OK]
-        case memcache.Verbosity():
+        case memcache.MetaOpenItem():
+            return draw(histories(replies, request))
+        case memcache.Verbosity() | memcache.ClientName():
             return replies.ok, [Answer.OK]
         case memcache.Reload():
             return replies.reloaded(draw(st.sampled_from(["", "server.spool"]))), [Answer.OK]

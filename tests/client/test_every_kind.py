@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from staniel.client import ConnectionLost, Full, NotAllStored, NotOpen, Outcome, Refused
+from staniel.client import ConnectionLost, Full, History, NotAllStored, NotOpen, Outcome, Refused
 from tests.client.kinds import each_kind, play
+from tests.server.admin.asking import Operator
 from tests.support.guarded import PASSWORD, TOKEN, guarded
 from tests.support.process import Server, running
 from tests.support.wire import drain
@@ -212,12 +213,50 @@ def test_flush_delete_stats_and_version(server: Server, kind: str) -> None:
 
 
 @each_kind
-def test_the_kestrel_dialect_has_one_open_item_of_a_queue(tmp_path: Path, kind: str) -> None:
+def test_the_history_of_an_open_item_is_told(tmp_path: Path, kind: str) -> None:
     async def body(make: Make) -> None:
         async with make(*server.address) as client:
+            await client.put("jobs", b"poison")
+            for number in (1, 2):
+                item = await client.open("jobs")
+                assert (await client.history(item)) == History(number)
+                await client.abort(item)
+            dead = await client.open("dead", wait_s=5)
+            told = await client.history(dead)
+            assert told.deliveries == 1 and told.past is not None
+            assert (told.past.origin, told.past.deliveries, told.past.times) == ("jobs", 2, 1)
+            await client.confirm(dead)
+            with pytest.raises(NotOpen):
+                await client.history(dead)
+
+    with running(tmp_path, config='queues.jobs.max_deliveries = 2\nqueues.jobs.dead_letter_queue = "dead"\n') as server:
+        play(kind, body)
+
+
+@each_kind
+def test_operators_see_the_name_of_a_client(tmp_path: Path, kind: str) -> None:
+    async def body(make: Make) -> None:
+        async with make(*server.address, name="mailer-7") as client:
+            await client.put("jobs", b"x")
+            names = {each["protocol"]: each["name"] for each in Operator(server.second_port).get("/api/clients")}
+            assert names == {"memcache": "mailer-7", "admin": ""}
+        for name in ("two words", "caf\u00e9", "n" * 65, "a\nb"):
+            with pytest.raises(ValueError, match="one word"):
+                make(*server.address, name=name)
+
+    with running(tmp_path, config="admin.port = 0\n") as server:
+        play(kind, body)
+
+
+@each_kind
+def test_the_kestrel_dialect_has_one_open_item_of_a_queue(tmp_path: Path, kind: str) -> None:
+    async def body(make: Make) -> None:
+        async with make(*server.address, name="old-worker") as client:
             await client.put_many("jobs", [b"a", b"b"])
             item = await client.open("jobs")
             assert item.id is None
+            with pytest.raises(Refused, match="no ids"):
+                await client.history(item)
             with pytest.raises(RuntimeError, match="no ids"):
                 await client.get("jobs")
             with pytest.raises(Refused, match="no ids"):

@@ -24,6 +24,7 @@ from staniel.worker.events import Log
 from staniel.worker.runners import AsyncRunner, Outcome
 from tests.client.fake_server import HANG_UP, playing
 from tests.client.fake_server import item as item_of
+from tests.server.admin.asking import Operator
 from tests.support import process
 from tests.support.process import running, until
 from tests.support.wire import drain, stats
@@ -492,7 +493,9 @@ def test_a_worker_waits_for_a_server_that_is_not_there_yet(server: process.Serve
 def test_a_server_that_answers_wrong_or_not_at_all_gives_no_item_and_is_asked_again(bad: bytes | None) -> None:
     seen = Seen()
     lines: list[str] = []
-    with playing(*[bad] * 3, item_of(b"right", b"jobs/t=50/open", 7), *[b"DELETED\r\nEND\r\n"] * 9) as fake:
+    named = b"OK\r\n"  # the answer to the worker's name
+    right = item_of(b"right", b"jobs/t=50/open", 7)
+    with playing(*[named, bad] * 3, named, right, *[b"DELETED\r\nEND\r\n"] * 9) as fake:
         settings = Settings(queue="jobs", concurrency=1, prefetch=1, wait_s=0.05)
         to = Server(port=fake.address[1], answer_timeout_s=0.1)
         worker = Worker(seen, settings, to, log=Log("w", write=lines.append))
@@ -560,3 +563,10 @@ def test_the_kestrel_dialect_is_refused_with_what_to_do(tmp_path: Path) -> None:
         with working(server, seen) as work:
             assert until(lambda: any("dialect = memcached" in line for line in work.lines))
         assert (seen.calls, drain(server.address, "jobs")) == ({}, [b"a"])
+
+
+def test_operators_see_the_name_of_a_worker(tmp_path: Path) -> None:
+    with running(tmp_path, config="admin.port = 0\n") as server:
+        operator = Operator(server.second_port)
+        with working(server, lambda data: None, name="mail worker 7"):
+            assert until(lambda: {each["name"] for each in operator.get("/api/clients")} >= {"mail_worker_7"})

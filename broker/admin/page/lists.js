@@ -65,9 +65,9 @@ const since = (atMs) => (atMs ? f.duration(Math.max(0, now() - atMs)) : '');
 export function clients() {
   const figures = { all: figure('Connected'), holding: figure('Holding items'), open: figure('Open reads', 'Handed out, not yet confirmed'), waiting: figure('Waiting'), longest: figure('Held longest') };
   let wanted = '';
-  const isShown = (each) => [each.address, each.user, each.protocol, each.waits_for, ...each.holds.map((held) => held.queue)].some((text) => text.toLowerCase().includes(wanted));
+  const isShown = (each) => [each.address, each.name, each.user, each.protocol, each.waits_for, ...each.holds.map((held) => held.queue)].some((text) => text.toLowerCase().includes(wanted));
   const holdsOf = (each) => (each.holds.length ? h('ul', { class: 'holds' }, each.holds.map((held) => h('li', null, h('b', null, f.count(held.count)), ' of ', link(held.queue), held.since_at_ms ? h('span', { class: 'muted' }, ` for ${since(held.since_at_ms)}`) : ''))) : h('span', { class: 'faint' }, 'nothing'));
-  const rowOf = (each) => h('tr', { class: 'r' }, h('td', null, h('b', null, f.oneLine(each.address) || 'not known'), each.user ? h('span', { class: 'muted' }, ` ${f.oneLine(each.user)}`) : ''),
+  const rowOf = (each) => h('tr', { class: 'r' }, h('td', null, h('b', null, f.oneLine(each.address) || 'not known'), each.name ? ` ${f.oneLine(each.name)}` : '', each.user ? h('span', { class: 'muted' }, ` ${f.oneLine(each.user)}`) : ''),
     h('td', { class: 'muted' }, each.protocol), h('td', { class: 'num', title: each.connected_at_ms ? f.moment(each.connected_at_ms, now()) : '' }, since(each.connected_at_ms)), h('td', { class: 'wrap' }, holdsOf(each)),
     h('td', null, each.waits_for ? link(each.waits_for) : h('span', { class: 'faint' }, each.state === 'waiting' ? 'waiting' : '')), number(each.backlog),
     h('td', { class: 'num' }, each.open_reads ? h('button', { class: 'btn sm', type: 'button', 'data-acts': '', 'data-client': String(each.number), onclick: () => abortClient(each) }, 'Give back…') : ''));
@@ -84,7 +84,7 @@ export function clients() {
   }
   const view = list({
     title: 'Clients', nav: 'clients', lead: 'who is connected, from where, and what each holds', path: () => `/api/clients?limit=${CLIENTS_MAX}`, draw, figures, same: 'staniel clients',
-    tools: [filterField('client-filter', 'Address, user or queue', (text) => { wanted = text; view.redraw(); })],
+    tools: [filterField('client-filter', 'Address, name, user or queue', (text) => { wanted = text; view.redraw(); })],
   });
   return view;
 }

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import binascii
+
+import msgspec
 import pytest
 
 from staniel.broker.commands import by_id
@@ -127,3 +130,42 @@ def test_close_still_ends_the_oldest() -> None:
     assert asked(client, "get q/close") == "END"
     client.hangs_up()
     assert left(world.client()) == ["c"]
+
+
+DEAD = '[queues.q]\nmax_deliveries = 2\ndead_letter_queue = "dead"\n'
+
+
+def test_the_deliveries_and_the_past_of_an_item_are_shown_to_its_reader() -> None:
+    world = World(DEAD)
+    client = world.client().puts("a")
+    assert asked(client, "mg q d p") == "HD d1 p-"
+    assert asked(client, "mg q/open v d") == "VA 1 d1 a"
+    asked(client, "get q/abort")
+    (item,) = opened(client, 1)
+    assert asked(client, f"mg q/id={item} d p c") == f"HD d2 p- c{item}"
+    asked(client, "get q/abort")
+    (item,) = [asked(client, "gets dead/open").split()[4]]
+    word, deliveries, past = asked(client, f"mg dead/id={item} d p").split()
+    assert (word, deliveries) == ("HD", "d1")
+    told = msgspec.json.decode(binascii.a2b_base64(past[1:]))
+    assert (told["origin"], told["reason"], told["deliveries"], told["times"]) == ("q", "dead", 2, 1)
+    assert told["put_at_ms"] <= told["left_at_ms"]
+
+
+def test_a_look_at_an_open_item_ends_nothing() -> None:
+    world, client, ids = holding("", "a", "b")
+    assert asked(client, f"mg q/id={ids[1]} s q") == "HD s1"
+    assert asked(client, f"delete q/id={ids[1]}") == "DELETED"
+    assert asked(client, f"mg q/id={ids[1]} s") == "EN"
+    assert asked(client, f"mg q/id={ids[1]} s q") == ""
+    other = world.client()
+    why = f"CLIENT_ERROR item {ids[0]} of q is open on another connection, only that one can see its read"
+    assert asked(other, f"mg q/id={ids[0]} s") == why
+    client.hangs_up()
+    assert left(other) == ["a"]
+
+
+def test_an_open_item_that_has_timed_out_is_not_shown() -> None:
+    world, client, (item,) = holding(TIMEOUT, "a")
+    world.turn(1500)
+    assert asked(client, f"mg q/id={item} d") == "EN"

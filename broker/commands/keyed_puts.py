@@ -10,8 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from staniel.broker import access
-from staniel.broker.commands import memcache as commands
-from staniel.broker.commands import rules
+from staniel.broker.commands import puts, rules
 from staniel.broker.commands.puts import STORED, PutResult, store
 from staniel.broker.commands.rules import Commands, handlers_of
 from staniel.broker.session import Session
@@ -39,20 +38,20 @@ def set_once(session: Session, request: memcache.KeyedSet, now_ms: int) -> None:
         session.counters.cmd_set += 1
         if asked.noreply:
             session.note_unheard(asked.queue, refused.why, now_ms)
-        commands.reply_refusal(session, refused, asked.noreply)
+        puts.reply_refusal(session, refused, asked.noreply)
         return
     if result is None:
         return
     session.counters.cmd_set += 1
     if asked.noreply:
-        if why := commands.WHY_NOT.get(result):
+        if why := puts.WHY_NOT.get(result):
             session.note_unheard(asked.queue, why, now_ms)
     elif result is STORED:
         session.out.append(session.stored)
     elif result is ALREADY_STORED:
         session.out.append(session.replies.exists)
     elif result is PutResult.TOO_LARGE:
-        commands.reply_too_large(session, asked)
+        puts.reply_too_large(session, asked)
     else:
         session.out.append(session.replies.not_stored)
 

@@ -216,8 +216,8 @@ def test_files_that_are_forgotten_while_another_is_removed_would_be_found(
 
 def test_a_segment_and_the_log_enter_only_states_that_may_follow() -> None:
     redo = in_use().broker.group.redo
-    with pytest.raises(AssertionError, match="SAFE after .*ACTIVE"):
+    with pytest.raises(AssertionError, match=r"SAFE after .*ACTIVE"):
         redo.active.enter(SegmentState.SAFE)
-    with pytest.raises(AssertionError, match="BEING_MADE after .*IN_USE"):
+    with pytest.raises(AssertionError, match=r"BEING_MADE after .*IN_USE"):
         redo.enter(LogState.BEING_MADE)
     assert redo.active.state is SegmentState.ACTIVE and redo.is_in_use

@@ -481,7 +481,8 @@ class Broker:
                 self.deletions.retry_removals(Share(self.step_clock, REMOVAL_NS), now_ms)
             if not self.status.is_stopping:
                 self.streams.remove_stuck()
-                self.put_keys.drop_old(now_ms)
+                if self.put_keys.is_used:
+                    self.put_keys.drop_old(now_ms)
         self.queues.allowance = QUEUES_PER_TURN
         self.watch.may_look = True
         if now_ms >= self.timers.due_ms:

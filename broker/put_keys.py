@@ -59,6 +59,7 @@ class PutKeys:
         transfers.recovery.also_wanted = lambda: {put.queue for put in self._unclear.values()}
         self._spool.kept.append(KeptFile(log.path, lambda: log.is_lost, lambda: log.write_anew(self._records())))
         self.life_ms = self.max_keys = 0  # see `configure`
+        self.is_used = False  # there are keys, or files of an earlier run
         self.repeated = 0  # puts that were refused as already stored
         self._known: OrderedDict[str, KnownKey] = OrderedDict()  # in the order of the puts; by queue and key
         self._latest: dict[str, int] = {}  # by queue: its latest put with a key
@@ -99,6 +100,7 @@ class PutKeys:
 
     def add(self, queue: Queue, key: str, position: tuple[int, int], item: Item, now_ms: int) -> None:
         """Note that `item`, which has just been added to `queue` behind `position`, was put with `key`."""
+        self.is_used = True
         number = self.log.next_number()
         self._remember(queue.name, key, KnownKey(number, now_ms))
         self._drop(DROPPED_PER_PUT, now_ms)
@@ -208,6 +210,7 @@ class PutKeys:
         except OSError as error:
             raise refused_start(error, log.path) from error
         self._report_damage()
+        self.is_used = self.is_used or log.has_files
         return replayed(records)
 
     def _report_damage(self) -> None:

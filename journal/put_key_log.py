@@ -214,6 +214,10 @@ class PutKeyLog:
         self.on_pending()
         return len(line)
 
+    @property
+    def has_files(self) -> bool:
+        return bool(self._files)
+
     def next_number(self) -> int:
         """Return the number of a new put."""
         self.last += 1

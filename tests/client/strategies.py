@@ -47,6 +47,8 @@ lives = st.just(-1000) | st.integers(1, TTL_MS_END // 1000 - 1).map(lambda s: s 
 sets = st.builds(memcache.Set, names, blocks, flags, lives, noreply=st.booleans()) | st.builds(
     memcache.Set, names, blocks, flags, st.none(), dates(2**49), st.booleans()
 )
+words = st.text(st.characters(max_codepoint=255, exclude_characters=" \r\n"), min_size=1, max_size=250)
+keyed_sets = st.builds(memcache.KeyedSet, sets, words)
 kestrel_sets = st.builds(memcache.Set, names, blocks, st.just(0), lives) | st.builds(
     memcache.Set, names, blocks, st.just(0), st.none(), dates(KESTREL_DATE_MS_MAX)
 )
@@ -103,6 +105,7 @@ kestrel_requests: st.SearchStrategy[Request] = shared | kestrel_sets
 memcached_requests: st.SearchStrategy[Request] = (
     shared
     | sets
+    | keyed_sets
     | gets()
     | many
     | st.builds(memcache.Delete, names, st.just(True))
@@ -139,6 +142,8 @@ def answers(draw: st.DrawFn, request: Request, dialect: Dialect) -> tuple[bytes,
     match request:
         case memcache.Set():
             return draw(st.sampled_from([(replies.stored, [Answer.STORED]), (replies.not_stored, [Answer.NOT_STORED])]))
+        case memcache.KeyedSet():
+            return draw(st.sampled_from([(replies.stored, [Answer.STORED]), (replies.exists, [Answer.EXISTS])]))
         case memcache.Delete():
             return replies.not_found, [Answer.NOT_FOUND if dialect is Dialect.MEMCACHED else Answer.DELETED]
         case memcache.ConfirmItem():

@@ -119,17 +119,14 @@ class LineCache:
         if (refusal := refusal_of(line[:-1])) is not None:
             return refusal
         parsed = self._parse(self._split(line[:-1].removesuffix(b"\r")), self._limits)
-        if isinstance(parsed, _REMEMBERED) and len(line) <= KNOWN_LINE_BYTES_MAX and not _is_keyed(parsed):
+        # A put with a key of its own is not remembered: its line seldom comes twice.
+        is_keyed = isinstance(parsed, SetHead) and type(parsed.meta) is PutKey
+        if isinstance(parsed, _REMEMBERED) and len(line) <= KNOWN_LINE_BYTES_MAX and not is_keyed:
             remember(self.known, line, parsed)
             if not isinstance(parsed, SetHead):
                 alone: list[Request] = [parsed]
                 remember(self.single, line, alone)
         return parsed
-
-
-def _is_keyed(parsed: Parsed) -> bool:
-    """Tell whether this is a put with a key of its own: its line seldom comes twice."""
-    return isinstance(parsed, SetHead) and isinstance(parsed.meta, PutKey)
 
 
 @lru_cache(maxsize=16)

@@ -1,7 +1,8 @@
-"""Access checks: server status, connection limits, paused queues, white lists. A refusal's reason is a text for the
-client.
+"""Access checks: server status, connection limits, paused queues, white lists. A check returns the reason of a refusal,
+which the client gets as text.
 
-Ordinary requests do not come here: sessions and queues carry a flag each, `needs_check`, that says whether to ask.
+Most requests skip these checks: a session and a queue each have a flag `needs_check`, which is true when one of them
+can refuse.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ def puts_are_refused(group: GroupCommit) -> str:
 
 
 def read_refusal(actor: Actor, queue: Queue | None) -> str:
-    """Return why this client may not take from `queue`; "" if it may. None: from any queue, or only look at it."""
+    """Return why this client may not take from `queue`; "" if it may. With `queue` None, check only what holds for all
+    queues.
+    """
     status = actor.status
     if not status.enforced.reads:
         return f"the server is {status.enforced.value.lower()}, reads are refused"
@@ -61,8 +64,8 @@ def read_refusal(actor: Actor, queue: Queue | None) -> str:
 
 
 def crowd_refusal(limits: LimitsReached, client: str, queue: Queue, now_ms: int, *, opens: bool, waits: bool) -> str:
-    """Return why the client at this address may not open another item of `queue`, or not wait for one, because a limit
-    of open reads or waiters is reached; "" if it may. A refusal is counted and logged.
+    """Return why this client may not open another item of `queue`, or wait for one: its address or the queue has
+    reached a limit of open reads or waiters. Return "" if it may. A refusal is counted and logged.
     """
     if opens and len(queue.open_reads) >= queue.max_open_reads:
         limits.log_limit("max_open_reads", now_ms, client=client, queue=queue.name)
@@ -74,13 +77,15 @@ def crowd_refusal(limits: LimitsReached, client: str, queue: Queue, now_ms: int,
 
 
 def trouble(queue: Queue) -> str:
-    """Return why no item of `queue` can be taken or shown, because its journal cannot be read; "" if it can."""
+    """Return why no item of `queue` can be taken or shown: its journal cannot be read. Return "" if it can."""
     error = queue.line.read_error
     return "" if error is None else f"queue {queue.name} is not available: {why_unreadable(error)}"
 
 
 def blocked_queues(queues: Queues) -> str:
-    """Return which queues `flush_all` has not emptied, because they cannot be read; "" if there are none."""
+    """Return a text about the queues that `flush_all` could not empty because they cannot be read; "" if there are
+    none.
+    """
     if not queues.blocked:
         return ""
     name = min(queues.blocked)
@@ -109,8 +114,8 @@ def _white_list(actor: Actor, queue: Queue) -> str:
 
 
 def making_refusal(rights: Rights, queues: Queues, name: str) -> str:
-    """Return why nothing may be put to `name`, if there is no such queue; "" if something may. A put through an
-    alias needs no right to its targets.
+    """Return why nothing may be put to `name`, a queue that does not exist; "" if something may. A put through an alias
+    needs no right to the alias's targets.
     """
     is_there = name in queues.by_name or name in queues.aliases or name in queues.blocked
     return "" if rights.creates or is_there else f"{rights.who} may not create {name}"

@@ -1,7 +1,7 @@
 """The broker: queues, journals and sessions of one spool, driven by server/ or sim/.
 
 A turn calls `tick` (timers), `resume_woken` (sessions whose wait has ended) and `commit` (write records). The driver
-passes the time in, and runs the syncs and tasks that it is given.
+passes the time, and runs the syncs and tasks that the broker hands out.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ if TYPE_CHECKING:
     from staniel.queues.jobs.job import Job
 
 BALLAST_RETRY_MS = 1000
-LOOK_MS = 1000  # between looks at the spool, which happen while clients are served: an idle server is not woken for one
+LOOK_MS = 1000  # between looks at the spool, which are made while clients are served: they do not wake an idle server
 LOOK_AGAIN_MS = 10
 EXPIRED_QUEUES_PER_TURN = 1000  # queues without expired items: 2 us each
 # The cost in such queues: of a queue that drops expired items (a record is written) or is deleted; of one item sent to
@@ -94,17 +94,17 @@ SENT_COST = 10
 SETTLED_PER_TURN = 256  # sessions whose wait has ended
 REMOVAL_NS = 5_000_000  # each second, for files of deleted queues that could not be removed before
 PACK_NS = 5_000_000  # for shrinking journals in one round of the watch
-RECLAIM_NS = 100_000_000  # for compacting journals, in each second in which the disk is full
-SETTLE_NS = 1_000_000  # of each turn, for the replies and further requests of these sessions
-QUEUES_PER_TURN = 16  # that clients create: creating a file takes up to half a millisecond
+RECLAIM_NS = 100_000_000  # for compacting journals, in each second while the disk is full
+SETTLE_NS = 1_000_000  # of each turn, for the replies and further requests of the woken sessions
+QUEUES_PER_TURN = 16  # created by clients in a turn: creating a file takes up to half a millisecond
 
 
 Load = Callable[[], Config]
 
 
 class Broker:
-    """The server of one spool. It takes the spool's lock; raises SpoolError or Locked. `workq` is set if
-    `serves_jobs`.
+    """The server of one spool. Takes the spool's lock; raises SpoolError, or Locked if another process has it. `workq`
+    is set if `serves_jobs`.
     """
 
     __slots__ = (  # more than thirty: without slots Python would find them slowly
@@ -178,7 +178,7 @@ class Broker:
         self.timers = Timers()
         self.step_clock = self.timers.clock
         self._load, self._started_with = load, config
-        # The driver's parts of a reload: a check that may raise ConfigError, and the step that applies the file.
+        # The driver's parts of a reload: a check that may raise ConfigError, and a step that applies the file.
         self.check_reload: Callable[[Config], None] = lambda config: None
         self.reloaded: Callable[[int], None] = lambda now_ms: None
         self.process: Callable[[], ProcessFigures | None] = no_figures  # set by the driver
@@ -224,7 +224,7 @@ class Broker:
         self.holds: list[BackupHold] = []  # backups in progress
 
     def _join_watch(self) -> None:
-        """Make what tells operators the reasons to look at the server."""
+        """Create the parts that watch the server and report reasons to operators."""
         spool, queues, report, damages = self.spool, self.queues, self.report, self.damages
         syncs = self.latencies.syncs
         self.watch = watch = Watch(spool, self.maintenance, syncs, self.timers, report)
@@ -280,8 +280,8 @@ class Broker:
             self.allow_jobs()
 
     def sampler(self, now_ms: int) -> Sampler:
-        """Return the figures that operators see, of all queues and of the last day. Sampling begins at the
-        first call.
+        """Return the sampler, which has the figures of all queues and of the last day for operators. Sampling begins at
+        the first call.
         """
         if self._sampler is None:
             # A server without an admin listener needs no sampler.
@@ -295,7 +295,7 @@ class Broker:
     def connect(
         self, protocol: ProtocolSpec, address: str = "", certificate: tuple[str, ...] = (), now_ms: int = 0
     ) -> Session:
-        """Register a new client at `address`, with the names in its `certificate`. Beyond the connection limits its
+        """Register a new client at `address`, with the names in its `certificate`. Beyond the connection limits, its
         reads or writes are refused until it disconnects.
         """
         self.counters.curr_connections += 1
@@ -339,7 +339,7 @@ class Broker:
             self.report(Level.INFO, "session.end", session=session.number)
 
     def shutdown(self, now_ms: int) -> None:
-        """Answer all waiting clients, and leave every journal synced and closed. No sync may be running."""
+        """Reply to all waiting clients, and leave every journal synced and closed. No sync may be running."""
         if self.serves_jobs:
             self.workq.cleaner.stop()
         self.status.is_stopping = self.group.is_stopping = True
@@ -377,7 +377,7 @@ class Broker:
         self.streams.close()
 
     def _end_what_waits(self, now_ms: int) -> None:
-        """Commit until nothing waits for a sync, as transfers do. The records that are left need one more sync."""
+        """Commit until nothing waits for a sync, as transfers do. The remaining records need one more sync."""
         self.commit(now_ms)
         while self.group.has_followers and (sync := self.group.start_hurried_sync(now_ms)) is not None:
             sync.run()
@@ -412,7 +412,7 @@ class Broker:
         self.group.redo.forget_files()
 
     def commit_all(self, now_ms: int) -> None:
-        """Commit until nothing is under way between two queues. No sync may be running."""
+        """Commit until no transfer between two queues is running. No sync may be running."""
         self.commit(now_ms)
         while (sync := self.group.start_hurried_sync(now_ms)) is not None:
             sync.run()
@@ -421,14 +421,14 @@ class Broker:
 
     def take_back(self, handed: list[tuple[Queue, Delivery]], now_ms: int) -> None:
         """Put back items that were removed for a client that disconnected before any byte of their replies was sent. On
-        a full disk the items are lost with the client.
+        a full disk they cannot be put back, and are lost.
         """
         by_queue: dict[Queue, list[Item]] = {}
         for queue, taken in handed:
             by_queue.setdefault(queue, []).append(taken.item)
         for queue, items in by_queue.items():
             if isinstance(queue.journal, ReaderLog):
-                # The added item and the removal are recorded in two files: a power cut that keeps only the first must
+                # The added item and the removal are recorded in two files. A power cut that keeps only the first must
                 # not leave both the item and its copy.
                 self.group.call_when_durable(queue.journal, partial(self._put_back, queue, items))
             else:
@@ -441,17 +441,17 @@ class Broker:
 
     @property
     def unsettled(self) -> bool:
-        """True if something has happened since the last tick settled and committed, or if work is due at once."""
+        """True if something has happened since the last tick settled and committed, or if work is due now."""
         group = self.group
         return bool(self.woken) or group.pending_bytes > 0 or self.maintenance.is_busy or group.is_asked
 
     def resume_woken(self, now_ms: int) -> list[Session]:
-        """Run the woken sessions, and those that they wake, until none is left or the turn's share is used up: two
-        sessions with long pipelines can wake one another a thousand times. Returns all of them. All waits are answered
-        before any request behind a wait is executed; requests that do not fit into the turn stay in the backlogs.
+        """Run the woken sessions, and those that they wake, until none is left or the turn's share is used up; two
+        sessions with long pipelines can wake each other a thousand times. Return all of them. Every wait gets its reply
+        before any request behind a wait is executed. Requests that do not fit into the turn stay in the backlogs.
         """
         resumed: list[Session] = []
-        until_ns = self.step_clock.now_ns() + SETTLE_NS  # no Share: every wait that ends comes through here
+        until_ns = self.step_clock.now_ns() + SETTLE_NS  # no Share, which is slower: every wait that ends passes here
         while self.woken and len(resumed) < SETTLED_PER_TURN:
             first = len(resumed)
             for _ in range(min(len(self.woken), SETTLED_PER_TURN - len(resumed))):
@@ -468,9 +468,7 @@ class Broker:
         return resumed
 
     def tick(self, now_ms: int) -> None:
-        """Do the work that is due: end waits, drop expired items, try again to restore the ballast. Raises
-        JournalFailure.
-        """
+        """Do the work that is due: end waits, drop expired items, try to restore the ballast. Raises JournalFailure."""
         if now_ms >= self._look_due_ms:
             self._look_due_ms = now_ms + (LOOK_MS if self.spool.check_files_in_place() else LOOK_AGAIN_MS)
             self._remake_lost_files(now_ms)
@@ -512,8 +510,8 @@ class Broker:
                 self._reclaim(now_ms)
 
     def _reclaim(self, now_ms: int) -> None:
-        """Give back the disk space of items that were read, because the disk is full. An eighth of the free space is
-        left for gets and closes. Raises JournalFailure.
+        """Free the disk space of items that were read, because the disk is full. Leave an eighth of the free space for
+        the records of gets and closes. Raises JournalFailure.
         """
         room = self.fs.free_bytes(self.spool.folder)[0] * 7 // 8
         room = self.maintenance.reclaim(room, Share(self.step_clock, RECLAIM_NS), now_ms)
@@ -522,8 +520,8 @@ class Broker:
             self.workq.reclaim_in_spool(now_ms)
 
     def _end_round(self, now_ms: int) -> None:
-        """Log which reasons have changed in a round of the watch. Give back some of the disk space of items that were
-        read, the largest first, if they take more than the limit. Four times the reserve stays free. Raises
+        """Log which reasons have changed in a round of the watch. If items that were read take more space than the
+        limit, pack some of their journals, the largest first, but keep four times the reserve free. Raises
         JournalFailure.
         """
         self.health_log.log_changes(now_ms)
@@ -538,7 +536,7 @@ class Broker:
 
     @property
     def refused_removals(self) -> int:
-        """The number of packs, segments and deleted queues of which the system refuses to remove files."""
+        """The number of packs, segments and deleted queues whose files the system refuses to remove."""
         segments = self.streams.stuck_segments + (self.workq.cleaner.refused_segments if self.serves_jobs else 0)
         return len(self.maintenance.packs.unfinished) + segments + len(self.deletions.unremoved)
 
@@ -549,7 +547,7 @@ class Broker:
             self._sampler.note_step()
 
     def _remake_lost_files(self, now_ms: int) -> None:
-        """Write again the files that hold no items and that another program has removed. Raises JournalFailure."""
+        """Write again the files without items that another program has removed. Raises JournalFailure."""
         redo = self.group.redo
         if not self.group.is_full and not self.group.ballast.has_room:
             self.group.release_ballast()
@@ -559,7 +557,7 @@ class Broker:
             try:
                 kept.make()
             except OSError as error:
-                hint = "another program has removed it; it is tried again each second"
+                hint = "another program has removed it; the server tries again each second"
                 self.rate_limited(Level.ERROR, "spool.lost", now_ms, file=kept.path, why=str(error), hint=hint)
             else:
                 why = "another program had removed it or cut it short"
@@ -570,7 +568,7 @@ class Broker:
             self.rate_limited(Level.WARNING, "redo.lost", now_ms, file=path, why=why, hint=hint)
 
     def next_ms(self) -> int:
-        """Return when `tick` or `start_sync` has something to do again, if nothing else happens."""
+        """Return when `tick` or `start_sync` next has something to do, if nothing else happens."""
         moments = [self.timers.next_ms(), self.group.next_due_ms(), self.transfers.next_ms, self.status.due_ms]
         if self.config.server.expiration_timer_ms:
             moments.append(0 if self._to_expire else self.expire_due_ms)
@@ -581,7 +579,7 @@ class Broker:
         return min(moments)
 
     def commit(self, now_ms: int) -> None:
-        """Write the records of this tick, then look after the journals that grew. Raises JournalFailure."""
+        """Write the records of this tick, then do the maintenance of the journals that grew. Raises JournalFailure."""
         group, maintenance = self.group, self.maintenance
         had_space = group.budget_bytes >= 0
         if maintenance.memory.changed:
@@ -599,20 +597,20 @@ class Broker:
             self.report(Level.ERROR, "disk.full", spool=self.spool.folder, hint=puts_are_refused(self.group))
         if self.transfers.unblocked:
             self._run_deferred_steps(now_ms)
-            self.commit(now_ms)  # transfers that have begun now must be written before the next sync
+            self.commit(now_ms)  # transfers that began just now must be written before the next sync
 
     def _submit_redo_tasks(self) -> None:
         redo = self.group.redo
         for task in redo.tasks():
             self.maintenance.tasks.submit(task, urgent=True)
         if redo.why_off:
-            hint = "answers wait for the queues' own files, as without it; a restart tries again"
+            hint = "replies wait for the queues' own files, as without it; restart the server to try again"
             self.report(Level.WARNING, "redo.off", spool=self.spool.folder, why=redo.why_off, hint=hint)
             redo.why_off = ""
 
     def _run_deferred_steps(self, now_ms: int) -> None:
-        """Take the deferred steps of the journals that blocked transfers, then begin transfers again. None of those
-        journals has a transfer under way.
+        """Run the deferred steps of the journals that blocked transfers, then begin transfers again. None of those
+        journals has a transfer in progress.
         """
         logs, self.transfers.unblocked = self.transfers.unblocked, []
         for log in logs:
@@ -626,35 +624,35 @@ class Broker:
         self.transfers.begin_again(now_ms)
 
     def finish_task(self, task: BackgroundTask, now_ms: int) -> None:
-        """Finish `task`, which has run. Raises JournalFailure or OSError: the process must end."""
+        """Finish `task`, which has run. Raises JournalFailure or OSError, which must end the process."""
         self.maintenance.tasks.finish_task(task, now_ms)
         if self.deletions.postponed:
             self.deletions.carry_out(now_ms)
 
     def set_status(self, wanted: ServerStatus, now_ms: int) -> bool:
-        """Change the server's status; False if another change has to come first. Raises OSError."""
+        """Change the server's status. Return False if another change has to finish first. Raises OSError."""
         changed = self.status.change(wanted, now_ms)
         self._guard_all()
         return changed
 
     def reload(self, now_ms: int) -> RunningReload:
-        """Apply queues' settings, aliases and limits from the configuration file; nothing in flight is disturbed.
-        Queues that could not be read are tried again. Whether the configuration is acceptable is known at once; many
-        queues get their settings over many turns.
+        """Apply queues' settings, aliases and limits from the configuration file, and try again to read unreadable
+        queues. Open reads and waits are not disturbed. The file is checked at once; with many queues their settings are
+        applied over many turns.
 
-        Raises ReloadError, and no setting has changed.
+        Raises ReloadError; no setting has changed then.
         """
         if self._load is None:
             self._retry_unreadable(now_ms)
             raise ReloadError("the server runs without a configuration file")
         try:
             given = self._load()
-            # The listeners stay where they are until the restart: they decide who can connect, and so which checks are
+            # The listeners stay as they are until the restart. They decide who can connect, and so which checks are
             # needed.
             config = given.listening_as(self._started_with)
             admin = admin_access(config, self.fs)
             if self.admin is not None and self.admin.has_token and admin is not None and not admin.has_token:
-                admin = self.admin.kept_for(config)  # the same applies to their guard
+                admin = self.admin.kept_for(config)  # the admin listener stays too, with its guard
             else:
                 check_admin(config)
             users = Users(config, self.fs, self.users.own_uids)
@@ -704,10 +702,10 @@ class Broker:
             self.logged_in(session)
 
     def _take_over(self, users: Users, has_lost: bool, now_ms: int) -> None:
-        """Disconnect each client whose user was removed, has other secrets or has lost a right, even if it waits or has
-        open reads, which go back. A client whose user has gained rights has them at once. If any token is worth less
-        now (`has_lost`: the listener's own token is), each client of the admin listener that can have used one is
-        disconnected: it may have begun a stream of events with that token, and can connect again.
+        """Disconnect each client whose user was removed, has other secrets or has lost a right. This also ends its
+        wait, and returns its open reads. A client whose user has gained rights has them at once. If any token has
+        become invalid or weaker (`has_lost`: the listener's own token has), disconnect every client of the admin
+        listener that may have used one: it may have begun a stream of events with that token, and it can connect again.
         """
         before, self.users = self.users, users
         has_lost = has_lost or not users.replace(before)
@@ -732,20 +730,20 @@ class Broker:
         self.queues.max_queues, self.queues.max_children = server.max_queues, server.max_fanout_children
 
     def _report_unreadable(self, queue: Queue) -> None:
-        """Report that a queue's next items cannot be read. Open reads and puts go on, gets are refused."""
+        """Report that a queue's next items cannot be read. Open reads and puts continue, gets are refused."""
         error = queue.line.read_error
         if error is not None and error.errno in SHORT_ERRNOS:
             if queue not in self._starved:
                 self._starved.add(queue)
-                hint = "the machine is short of open files or memory: it is tried again each second"
+                hint = "the machine is short of open files or memory; the server tries again each second"
                 self.report(Level.ERROR, "journal.starved", queue=queue.name, why=str(error), hint=hint)
             return
         hint = "nothing is read from this queue; make the file readable, or remove it, then reload"
         self.report(Level.ERROR, "journal.unreadable", queue=queue.name, why=str(error), hint=hint)
 
     def _read_on(self) -> None:
-        """Try again to read queues that could not be read because descriptors or memory ran out. A queue that has been
-        read since the last try needs no other.
+        """Try again to read queues that could not be read because descriptors or memory ran out. Skip a queue that has
+        been read since.
         """
         for queue in list(self._starved):
             error = queue.line.read_error
@@ -756,8 +754,8 @@ class Broker:
                 self.maintenance.read_ahead.retry(queue)
 
     def _log_timed_out(self, queue: Queue, reads: list[tuple[Delivery, Ended]], now_ms: int) -> None:
-        """Log the open reads that have reached open_transaction_timeout. Finding the client is slow, so it is done for
-        the log only.
+        """Log the open reads that have reached open_transaction_timeout. The client is looked up only if the line is
+        logged, because that is slow.
         """
         for taken, ended in reads:
             if not self.client_events.is_wanted("read.timed_out", now_ms):
@@ -806,7 +804,7 @@ class Broker:
     def _guard_all(self) -> None:
         for session in self.sessions:
             self._guard(session)
-        if not self.status.enforced.reads:  # waiters would still be handed items that other clients give back
+        if not self.status.enforced.reads:  # waiters would still get items that other clients give back
             for queue in self.queues.all():
                 queue.dismiss_waiters()
             self.queues.waiters_by_name.dismiss_all()
@@ -814,7 +812,7 @@ class Broker:
                 self.workq.jobs.dismiss_leasers()
 
     def _expire_some(self, now_ms: int) -> None:
-        """Look through as many queues as one turn allows; the others follow in the next turns."""
+        """Check as many queues as one turn allows; the next turns continue."""
         left = EXPIRED_QUEUES_PER_TURN
         while self._to_expire and left > 0:
             queue = self._to_expire.popleft()
@@ -822,7 +820,7 @@ class Broker:
 
     def _expire(self, queue: Queue, now_ms: int) -> int:
         """Drop the expired items at the head of a queue, and the queue itself if it is empty and past max_queue_age.
-        Returns the cost, in queues without expired items.
+        Return the cost, in queues without expired items.
         """
         config = queue.config
         count = queue.expire(now_ms, config.max_expire_sweep)
@@ -845,13 +843,13 @@ class Broker:
             raise Refused(why, client=True)
         is_stream = self.spool.format_of(name, config) is Format.LIBKESTREL
         journal: Journal = (self.streams if is_stream else self.spool).create(name, config, now_ms)
-        # A get's reply that the new queue is empty must wait until the erasure of its predecessor is durable.
+        # A get on the new queue may reply that it is empty only when the erasure of its predecessor is durable.
         journal.batch = max(journal.batch, self.queues.erased.pop(name, 0))  # type: ignore[misc]
         return journal
 
 
 def admin_access(config: Config, fs: Fs) -> AdminAccess | None:
-    """Return the guard of the admin listener over TCP; None: it has no such address. Raises ConfigError."""
+    """Return the guard of the admin listener over TCP; None if there is no such address. Raises ConfigError."""
     if not any(isinstance(address, TcpAddress) for address in config.all_addresses("admin")):
         return None
     from staniel.broker.admin.access import AdminAccess  # loads OpenSSL

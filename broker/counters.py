@@ -4,8 +4,8 @@ from __future__ import annotations
 
 
 class ServerCounters:
-    """Counts since the start of the process. It is no Struct: setting a Struct's fields takes more than twice
-    as long.
+    """Counts since the start of the process. The class is not a Struct, because setting a Struct's fields takes more
+    than twice as long.
     """
 
     __slots__ = (

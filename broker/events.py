@@ -11,9 +11,9 @@ from staniel.queues.item import Delivery
 from staniel.queues.queue import Queue
 from staniel.queues.time_outs import Ended
 
-SELDOM_MS = 10_000  # between two lines of the same kind
+SELDOM_MS = 10_000  # between two lines of one kind
 CLIENT_EVENTS_MAX = 20  # lines of one kind that clients cause, in that time
-KINDS_MAX = 64  # of lines that are counted apart at a time; further kinds share one count, under OTHERS
+KINDS_MAX = 64  # of lines that are counted separately at a time; further kinds share one count, under OTHERS
 OTHERS = object()
 
 
@@ -43,8 +43,8 @@ DAMAGES = frozenset({
 
 
 class DamageWatch:
-    """A sink that passes every event on to `report`. `count`: how many of DAMAGES came by, `first`: the first of them,
-    and its file.
+    """A sink that passes every event on to `report`. `count`: how many of them were in DAMAGES; `first`: the first of
+    those, with its file.
     """
 
     def __init__(self, report: EventSink) -> None:
@@ -84,7 +84,7 @@ class RateLimit:
         self._windows: dict[object, LineWindow] = {}
 
     def admits(self, kind: object, now_ms: int) -> bool:
-        """Tell whether a line of this kind may be written now; if not, it counts as left out."""
+        """Tell whether a line of this kind may be written now. If not, count it as left out."""
         if kind not in self._windows and len(self._windows) >= KINDS_MAX:
             self._windows = {each: window for each, window in self._windows.items() if not window.is_over(now_ms)}
             if len(self._windows) >= KINDS_MAX:
@@ -110,9 +110,9 @@ class RateLimit:
 
 
 class RateLimitedSink:
-    """A sink for events that clients cause as often as they like: at most `burst` lines in SELDOM_MS for each event and
-    `why`. The next line after those has in `left_out` how many were not written. A `why` with a client's own words in
-    it would make each line one of another kind: for such events `of_kind` names the kind.
+    """A sink for events that clients can cause as often as they like: at most `burst` lines in SELDOM_MS for each event
+    and `why`. The next line has in `left_out` how many were not written. If `why` contains a client's own words, each
+    line would be of another kind: for such events `of_kind` names the kind.
     """
 
     def __init__(self, report: EventSink, burst: int = 1) -> None:
@@ -131,8 +131,8 @@ class RateLimitedSink:
         self._report(level, event, **fields)
 
     def is_wanted(self, event: str, now_ms: int, kind: object = None) -> bool:
-        """Tell whether such a line may be written now; if not, it counts as left out. For events whose fields take time
-        to find.
+        """Tell whether such a line may be written now. If not, count it as left out. Use it for events whose fields
+        take time to find.
         """
         return self._limit.admits((event, kind), now_ms)
 
@@ -142,6 +142,6 @@ LAST_TIME = {Ended.DEAD: "item.dead", Ended.SPARED: "item.spared"}
 
 
 def dead_letter(queue: Queue, taken: Delivery) -> dict[str, object]:
-    """Return the fields of those events."""
+    """Return the fields of the events of DEAD_LETTERS."""
     target = queue.config.dead_letter_queue
     return {"queue": queue.name, "item": taken.id, "deliveries": taken.deliveries, "target": target}

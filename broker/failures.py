@@ -1,7 +1,7 @@
 """Handling of an exception in an operator's request: the request gets an error, and the log a line.
 
-Only requests that show something, or change settings, are guarded so. An exception in a client's put or get, or in a
-change of a queue, ends the process: recovery restores what is durable.
+Only requests that show something or change settings are guarded. An exception in a client's put or get, or in a change
+of a queue, ends the process: recovery restores what is durable.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from staniel.journal.group_commit import JournalFailure
 from staniel.queues.registry import TryNextTurn
 
 PASSED = (TryNextTurn, JournalFailure, MemoryError)
-"""Exceptions that pass. TryNextTurn is no failure; the others always end the process."""
+"""Exceptions that are not caught. TryNextTurn is not a failure; the others always end the process."""
 ANSWER = "the server failed to serve this request; its log says why (request.failed)"
 
 
 def report_failure(client_events: RateLimitedSink, what: str, client: str, error: Exception, now_ms: int) -> None:
-    """Log an exception that has been caught, with the line of code that raised it. Raises it if it is one of PASSED."""
+    """Log a caught exception with the line of code that raised it. If it is one of PASSED, raise it again."""
     if isinstance(error, PASSED):
         raise error
     frames = extract_tb(error.__traceback__)

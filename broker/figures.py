@@ -1,8 +1,8 @@
 """The figures of a queue, each described once: `stats`, `/metrics`, `/api/queues`, the rows of pages and `staniel top`
 take them from FIGURES by name.
 
-A new figure is one line of FIGURES, and a field of QueueSnapshot or QueueRow below if these show it. A counter also
-stands in queues/counters.py, and something in queues/ counts it.
+A new figure is one line of FIGURES, and a field of QueueSnapshot or QueueRow below if these show it. A counter is also
+declared in queues/counters.py, and code in queues/ counts it.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ METRIC_PREFIX = "staniel_queue_"
 
 
 class QueueSnapshot(Struct, frozen=True):
-    """A queue. `age_ms`: of the oldest item that can be handed out; `oldest_ms`: of all that it holds, open reads
-    included. `unsynced_bytes`: written to its files, and a power cut could take them. `put_items` and
-    `delivered_items`: since the process loaded it. `sync`: "always", "os", or a duration. `unreadable`: why nothing can
-    be read from it; empty if it can. `held_bytes`: of files that open reads alone keep, `held_ms`: for how long.
+    """A queue. `age_ms`: the age of the oldest ready item; `oldest_ms`: that of the oldest of all items, open reads
+    included. `unsynced_bytes`: bytes in its files that a power cut could take. `put_items` and `delivered_items`: since
+    the process loaded the queue. `sync`: "always", "os", or a duration. `unreadable`: why its items cannot be read; ""
+    if they can. `held_bytes`: the size of files that only open reads keep; `held_ms`: for how long.
     """
 
     name: str
@@ -70,9 +70,9 @@ class QueueSnapshot(Struct, frozen=True):
 
 
 class QueueRow(Struct, frozen=True, array_like=True):
-    """A queue's row for pages, as an array. `oldest_at_ms` 0: no item can be handed out. Rates: items a second since
-    the last look. `max_items` -1: no limit. `dead_letters_to` "": nowhere. A deleted queue is its name alone.
-    `reasons`: those of `health` that are about the queue and take time to see.
+    """A queue's row for pages, as an array. `oldest_at_ms` 0: no item is ready. Rates: items a second since the last
+    sample. `max_items` -1: no limit. `dead_letters_to` "": nowhere. A deleted queue is its name alone. `reasons`: those
+    reasons of `health` about the queue that need time to notice.
     """
 
     name: str
@@ -107,17 +107,17 @@ class QueueLook:
 
     @property
     def held(self) -> HeldByReads:
-        """The files that its open reads keep, which take time to find."""
+        """The files that the queue's open reads keep. Finding them takes time."""
         if self._held is None:
             self._held = held_files(self.queue, self.now_ms)
         return self._held
 
     def age_ms(self) -> int:
-        """Return the age of the oldest item that can be handed out."""
+        """Return the age of the oldest ready item."""
         return 0 if self.line.read_error is not None else ages.ready_ms(self.queue, self.now_ms)
 
     def age_in_stats_ms(self) -> int:
-        """Return `age` of `stats`: in the Kestrel dialect it has Kestrel's meaning."""
+        """Return the `age` of `stats`. In the Kestrel dialect it has Kestrel's meaning."""
         if self.dialect is Dialect.KESTREL:
             return self.queue.age_ms(self.now_ms)
         return ages.ready_ms(self.queue, self.now_ms)
@@ -127,8 +127,8 @@ class QueueLook:
         return count if count < UNLIMITED_ITEMS else -1
 
     def unsynced_bytes(self) -> int:
-        """Return how many bytes of a queue's files no sync has covered yet. In libkestrel's format: of the file for its
-        items and of the file for its removals together.
+        """Return how many bytes of a queue's files no sync has covered yet. In libkestrel's format these are the bytes
+        of two files, for its items and for its removals.
         """
         fs, added, removed = self.spool.fs, append_log(self.journal), removal_log(self.journal)
         found = fs.unsynced_bytes(added.path) if added is not None else 0
@@ -183,8 +183,8 @@ class Unit(Enum):
 
 
 class Figure(NamedTuple):
-    """A figure of a queue. `name`: in `/api/queues` and rows, if these have it. `metric` and `stat`: its names in
-    `/metrics`, behind METRIC_PREFIX, and in `stats`; "": it is not there. `stat_if`: the condition under which `stats`
+    """A figure of a queue. `name`: in `/api/queues` and in rows, if it is there. `metric` and `stat`: its names in
+    `/metrics`, after METRIC_PREFIX, and in `stats`; "" if it is not there. `stat_if`: the condition under which `stats`
     shows it.
     """
 
@@ -202,7 +202,7 @@ class Figure(NamedTuple):
 
     @property
     def is_sum(self) -> bool:
-        """True if several queues together have the sum of their values; else they have the maximum."""
+        """True if the value of several queues is the sum of theirs; otherwise it is the maximum."""
         return self.unit is not Unit.SECONDS
 
 
@@ -389,7 +389,9 @@ STATS_IN_ORDER = (
     *("waiters", "open_transactions", "transactions", "canceled_transactions", "total_flushes", "journal_rewrites"),
     *("journal_rotations", "age_of_all", "delayed_items", "timed_out_transactions", "dead_letters"),
 )
-"""Kestrel's statistics come first, in Kestrel's order; a new one comes after these, as in FIGURES."""
+"""The figures in the order of `stats`: Kestrel's come first, in Kestrel's order, then the others, in the order of
+FIGURES.
+"""
 
 
 def _in_order_of_stats() -> tuple[Figure, ...]:
@@ -403,7 +405,7 @@ STAT_READS = tuple(figure.read for figure in _ORDERED if figure.stat_if is None)
 STATS_SOMETIMES = tuple((each.stat, each.read, each.stat_if) for each in _ORDERED if each.stat_if is not None)
 _SNAPSHOT = tuple((name, BY_NAME[name].read) for name in QueueSnapshot.__struct_fields__)
 _MEASURED_OVER_TIME = frozenset(("oldest_at_ms", "put_rate", "get_rate", "unreadable", "reasons"))
-"""Fields of QueueRow that the sampler adds."""
+"""The fields of QueueRow that the sampler adds."""
 
 _ROW = tuple((name, BY_NAME[name].read) for name in QueueRow.__struct_fields__ if name not in _MEASURED_OVER_TIME)
 

@@ -24,9 +24,9 @@ from staniel.queues.jobs.replay import JobReplay
 from staniel.queues.jobs.states import LEASED
 from staniel.queues.jobs.times import NS_A_MS
 
-JOBS_PER_TICK = 250  # jobs with something due in one tick: about a millisecond
+JOBS_PER_TICK = 250  # jobs whose time-out or schedule is due, in one tick: about a millisecond
 TERMS_MAX = 4096
-RECLAIMED_BYTES_MIN = 64 << 10  # a shorter segment is not ended for the sake of its dead jobs
+RECLAIMED_BYTES_MIN = 64 << 10  # segments below this size are not ended early to remove dead jobs
 BALLAST_RETRY_MS = 1000
 
 SyncMs = int
@@ -40,7 +40,7 @@ def sync_ms_of(settings: WorkqSettings) -> SyncMs:
 
 
 class JobService:
-    """All jobs of a server. Locks the log: raises SpoolError."""
+    """All jobs of a server. Locks the command log; raises SpoolError."""
 
     def __init__(self, settings: WorkqSettings, spool: Spool, report: EventSink, calendar: Calendar) -> None:
         self.settings = settings
@@ -48,7 +48,7 @@ class JobService:
         self.calendar = calendar
         self.folder = settings.cmdlog_path or f"{spool.own}/{workq_files.OWN_FOLDER}"
         self.started_ms = 0
-        self.trouble = ""  # why jobs cannot be served
+        self.trouble = ""  # why jobs cannot be served; "" if they can
         self.cleanings = 0
         self.terms: dict[JobTerms, Terms] = {}
         self._equal: dict[tuple[object, ...], Terms] = {}
@@ -79,8 +79,8 @@ class JobService:
             raise SpoolError(f"{why}; give a folder that this user may write, with --cmdlog-path") from error
 
     def recover(self, now_ms: int) -> int:
-        """Replay the log; return the number of jobs. If its files cannot be read, `trouble` says why, and no jobs are
-        served. Raises SpoolError.
+        """Replay the log and return the number of jobs. If its files cannot be read, set `trouble` to the reason; no
+        jobs are served then. Raises SpoolError.
         """
         self.started_ms = now_ms
         self.trouble = ""
@@ -95,7 +95,8 @@ class JobService:
                 except OSError as error:
                     self._report_unreadable(error)
                     return 0
-                # Jobs that a killed server wrote without a sync are served again: a power cut must not lose them now.
+                # Jobs that a killed server wrote without a sync are served again, so a power cut must not lose them any
+                # more.
                 self._spool.fs.sync_all(self.folder)
             finally:
                 release()
@@ -117,14 +118,14 @@ class JobService:
             hint = "the segment is empty, and the next records go into it"
             self.report(Level.WARNING, "cmdlog.not_cleaned", why=described(refused), hint=hint)
         for first, last in found.missing:
-            hint = "holes are what cleaning leaves; if the log was never cleaned, files are missing"
+            hint = "cleaning leaves such holes; if the log was never cleaned, files are missing"
             self.report(Level.INFO, "cmdlog.hole", first=first, last=last, hint=hint)
         self._take_reserve()
         self.cleaner.begin_service(now_ms)
         return len(self.jobs.by_id)
 
     def retry(self, now_ms: int) -> None:
-        """Try again to read the log, as `recover` does; `trouble` says why not, if it cannot be read."""
+        """Try again to read the log, as `recover` does. If it cannot be read, `trouble` says why."""
         try:
             self.recover(now_ms)
         except SpoolError as error:
@@ -150,7 +151,7 @@ class JobService:
         )
 
     def follow_wall(self, now_ms: int) -> None:
-        """Follow a change of the calendar: records from now on belong to its present era, and schedules follow the wall
+        """Adapt to a change of the calendar: new records belong to its present era, and schedules follow the wall
         clock.
         """
         calendar, log = self.calendar, self.log
@@ -160,12 +161,12 @@ class JobService:
         log.follow(aheads_ns)
 
     def shown_ns(self, then_ns: int) -> int:
-        """Return the wall clock's time at a moment of server time, past or future."""
+        """Return the wall clock's time at a moment of server time, in the past or future."""
         then_ms = then_ns // NS_A_MS
         return then_ns + (self.calendar.shown_ms(then_ms) - then_ms) * NS_A_MS
 
     def learn(self, given: JobTerms) -> Terms:
-        """Return the terms that a line gives, stored under the line's own object, which equal lines share."""
+        """Return the terms that a line gives. Equal lines share one object, under which the terms are stored."""
         terms = self.intern(given)
         if len(self.terms) >= TERMS_MAX:
             self.terms.clear()
@@ -197,13 +198,13 @@ class JobService:
                 self._reclaim(now_ms)
 
     def reclaim_in_spool(self, now_ms: int) -> None:
-        """Shrink the command log if it is on the spool's disk, which is full. Called each second."""
+        """Shrink the command log if it is on the spool's disk and that disk is full. Called each second."""
         if self.log.ballast is None and not self.trouble:
             self._reclaim(now_ms)
 
     def _reclaim(self, now_ms: int) -> None:
-        """Rewrite the segments with the most dead jobs, if there is room for the live ones. The segment that is being
-        written may end here, so that the next call can rewrite it.
+        """Rewrite the segments with the most dead jobs, if there is room for the live ones. End the current segment if
+        that allows the next call to rewrite it.
         """
         if not self.cleaner.every_ms or not self.cleaner.is_idle:
             return
@@ -213,7 +214,7 @@ class JobService:
         self.cleaner.start_round_now(now_ms, room)
 
     def next_ms(self) -> int:
-        """Return when `tick` has something to do again, if nothing else happens."""
+        """Return when `tick` next has something to do, if nothing else happens."""
         moment_ms = min(self.jobs.next_ms(), self.cleaner.next_ms())
         ballast = self.log.ballast
         if ballast is not None and ballast.budget_bytes < 0:
@@ -233,7 +234,7 @@ class JobService:
     def _report_cleaning(self, outcome: CleaningResult) -> None:
         self.cleanings += 1
         if outcome.why:
-            hint = "it is tried again at the next round"
+            hint = "the next round tries again"
             self.report(Level.WARNING, "cmdlog.not_cleaned", folder=self.folder, why=outcome.why, hint=hint)
         elif outcome.freed_bytes:
             self.report(

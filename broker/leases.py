@@ -1,6 +1,6 @@
 """Open reads that belong to no connection: those of thrift and of HTTP. Each has a number of its own and a time limit.
 
-The limit runs from the moment the item is opened, so a client that disconnects in the middle of a get leaves nothing
+The limit runs from the moment at which the item is opened, so a client that disconnects during a get leaves no read
 open for ever.
 """
 
@@ -36,8 +36,8 @@ class Lease:
 
 
 class Leases:
-    """All leases by number. Numbers count from 1 for the life of the process. Any client may end any lease if it names
-    the queue, for which its rights are checked.
+    """All leases by number. Numbers count from 1 while the process lives. Any client may end any lease by its number
+    and its queue's name, if its rights to the queue allow it.
     """
 
     def __init__(self, timers: Timers) -> None:
@@ -55,8 +55,8 @@ class Leases:
         return len(self._held.get((session, queue), ()))
 
     def by_session(self) -> dict[int, dict[str, tuple[int, int]]]:
-        """Return how many leases each session holds, and since when the oldest, by the session's number and the queue's
-        name.
+        """Return, by the session's number and the queue's name, how many leases each session holds and when the oldest
+        began.
         """
         found: dict[int, dict[str, tuple[int, int]]] = {}
         for (session, queue), held in self._held.items():
@@ -80,17 +80,15 @@ class Leases:
         return self._last
 
     def expire(self, lease: Lease) -> None:
-        """End a lease that has timed out. Those of one queue end together, once all of them are known."""
+        """End a lease that has timed out. Leases of one queue end together, once all of them are known."""
         if self.pop(lease.number) is not None:
             self._over.setdefault(lease.queue, []).append(lease)
             self._deadlines.soon(self)
 
     def on_timer(self, now_ms: int) -> int:
-        """End the leases that have timed out, all of a queue together, so that their items are in their old order
-        again.
-        """
+        """End the leases that have timed out, those of a queue together, which restores the order of their items."""
         if self._deadlines.is_behind(now_ms):
-            self._deadlines.soon(self)  # there may be more of them
+            self._deadlines.soon(self)  # further leases may have timed out
             return 0
         over, self._over = self._over, {}
         for queue, leases in over.items():
@@ -111,7 +109,7 @@ class Leases:
             self.timed_out(leases[taken.xid], fate, now_ms)
 
     def of(self, number: int, queue: str) -> Lease | None:
-        """Return a lease; None if there is none of that number on the queue of that name."""
+        """Return a lease; None if the queue of that name has no lease of that number."""
         lease = self._leases.get(number)
         return lease if lease is not None and lease.queue.name == queue else None
 
@@ -120,7 +118,7 @@ class Leases:
         self._deadlines.set(lease, until_ms)
 
     def pop_of(self, number: int, queue: str) -> Lease | None:
-        """Remove a lease and return it; None if there is none of that number on the queue of that name."""
+        """Remove a lease and return it; None if the queue of that name has no lease of that number."""
         return None if self.of(number, queue) is None else self.pop(number)
 
     def pop(self, number: int) -> Lease | None:

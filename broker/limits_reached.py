@@ -26,14 +26,14 @@ LIMITS = (
     "max_waiters",
     "max_put_keys",
 )
-"""Names of limits. Most are settings. `open_files` is the system's limit; `invalid_requests` are those that a parser
-has refused, for example for lines and numbers that are too long; `queue_full` is a queue's `max_items` or `max_size`.
+"""Names of limits. Most are settings. `open_files` is the system's limit. `invalid_requests` are those that a parser
+rejected, for example because of too long lines and numbers. `queue_full` is a queue's `max_items` or `max_size`.
 """
 
 
 class LimitsReached:
-    """The counts of all limits. `counts` are since the start of the process. `max_connections`: the limit of clients;
-    0: the driver has not set it.
+    """The counts of all limits since the start of the process. `max_connections`: the limit of clients; 0: the driver
+    has not set it.
     """
 
     def __init__(self, report: EventSink) -> None:
@@ -42,10 +42,10 @@ class LimitsReached:
         self._rate_limited = RateLimitedSink(report)
 
     def count(self, limit: str) -> None:
-        """Count a limit that has an event of its own, or is reached so often that no event is wanted."""
+        """Count a limit that has an event of its own, or is reached so often that no event is written."""
         self.counts[limit] += 1
 
     def log_limit(self, limit: str, now_ms: int, **fields: object) -> None:
-        """Count a limit and log it, with one line for each limit in ten seconds."""
+        """Count a limit and log it, with at most one line for each limit in ten seconds."""
         self.counts[limit] += 1
         self._rate_limited(Level.WARNING, "limit.reached", now_ms, why=limit, **fields)

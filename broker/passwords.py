@@ -1,7 +1,7 @@
 """Passwords as `scrypt$LN$R$P$SALT$KEY`, and their comparison, which takes a twentieth of a second on purpose.
 
 The comparison runs in the thread of background tasks (hashlib releases the interpreter lock meanwhile), one at a time,
-with a few waiting. A pair that was right is remembered by a keyed digest: a client that connects again does not wait.
+with a few waiting. A correct pair is remembered by a keyed digest, so that a client that connects again does not wait.
 Source of the parameters: RFC 7914, and OWASP's password storage cheat sheet.
 """
 
@@ -20,9 +20,9 @@ LN, R, P = 14, 8, 1  # 16 MB, and 50 ms
 LN_MAX, R_MAX, P_MAX = 17, 16, 4  # a line of the configuration must not take minutes, or all memory
 SALT_BYTES, KEY_BYTES = 16, 32
 PASSWORD_BYTES_MAX = 1024
-CHECKS_MAX = 64  # that wait; further ones are refused: at 20 a second these take three seconds
+CHECKS_MAX = 64  # that may wait; further ones are refused: at 20 a second these take three seconds
 REMEMBERED_MAX = 4096
-SAMPLE_MAX = 16  # hashes that a refusal may imitate: a look at each takes 9 us, while all clients wait
+SAMPLE_MAX = 16  # hashes that a refusal may imitate: checking each takes 9 us, while all clients wait
 
 
 class PasswordHash(Struct, frozen=True):
@@ -35,7 +35,7 @@ class PasswordHash(Struct, frozen=True):
     key: bytes
 
     def matches(self, password: bytes) -> bool:
-        """Tell whether `password` is right. Takes its time, and 128 * r * 2**ln bytes."""
+        """Tell whether `password` is right. Takes 50 ms or more, and 128 * r * 2**ln bytes."""
         return hmac.compare_digest(_scrypt(password, self.salt, self.ln, self.r, self.p), self.key)
 
 
@@ -49,7 +49,7 @@ def parse_hash(text: str) -> PasswordHash:
     """Parse a hash. Raises ValueError, whose text does not contain the hash."""
     words = text.split("$")
     if len(words) != 6 or words[0] != "scrypt" or not all(word.isascii() and word.isdigit() for word in words[1:4]):
-        raise ValueError("no hash of scrypt")
+        raise ValueError("not a hash of scrypt")
     ln, r, p = (int(word[:4]) for word in words[1:4])
     if not (1 <= ln <= LN_MAX and 1 <= r <= R_MAX and 1 <= p <= P_MAX):
         raise ValueError("parameters beyond what is sensible")
@@ -58,11 +58,11 @@ def parse_hash(text: str) -> PasswordHash:
     try:
         salt, key = b64decode(words[4], validate=True), b64decode(words[5], validate=True)
     except (Error, ValueError):
-        raise ValueError("no hash of scrypt") from None
+        raise ValueError("not a hash of scrypt") from None
     if len(salt) < SALT_BYTES:
-        raise ValueError(f"a salt of {len(salt)} bytes, and {SALT_BYTES} or more are needed")
+        raise ValueError(f"a salt of {len(salt)} bytes, at least {SALT_BYTES} are needed")
     if len(key) != KEY_BYTES:
-        raise ValueError(f"a key of {len(key)} bytes, and it has to have {KEY_BYTES}")
+        raise ValueError(f"a key of {len(key)} bytes, it must have {KEY_BYTES}")
     return PasswordHash(ln, r, p, salt, key)
 
 
@@ -75,8 +75,8 @@ NOBODYS = PasswordHash(LN, R, P, bytes(SALT_BYTES), bytes(KEY_BYTES))
 
 
 def sample(hashes: list[PasswordHash]) -> list[PasswordHash]:
-    """Return the hashes that `stand_in` chooses among if there are thousands of users: some of them, and one of each
-    cost. The choice is the same each time, by key, because keys are as good as random.
+    """Return the hashes that `stand_in` chooses from if there are thousands of users: some of them, and one of each
+    cost. The choice is by key, so it is the same each time and still as good as random.
     """
     found: list[PasswordHash] = []
     costs = set[tuple[int, int, int]]()
@@ -90,8 +90,9 @@ def sample(hashes: list[PasswordHash]) -> list[PasswordHash]:
 
 
 def stand_in(name: str, hashes: list[PasswordHash]) -> PasswordHash:
-    """Return a hash for a name that is no user's, or has no password. The time of a refusal must not distinguish such
-    names from those in `hashes`: it costs as much as one of them, the same one each time, also after a restart.
+    """Return a hash for a name that no user has, or whose user has no password. The time of a refusal must not
+    distinguish such names from those in `hashes`, so it costs as much as one of them: for a name always the same one,
+    also after a restart.
     """
     if not hashes:
         return NOBODYS
@@ -100,8 +101,9 @@ def stand_in(name: str, hashes: list[PasswordHash]) -> PasswordHash:
 
 
 class PasswordCheck:
-    """A background task. `then(is_right, now_ms)` is called in the hub's thread, `is_awaited` in the other one, so it
-    only looks at a field; a password that no client waits for any more is not compared, and delays no other login.
+    """A background task that compares a password. `then(is_right, now_ms)` is called in the hub's thread. `is_awaited`
+    is called in the other thread, so it only reads a field. A password that no client waits for any more is not
+    compared, and delays no other login.
     """
 
     def __init__(
@@ -120,7 +122,7 @@ class PasswordCheck:
     def run(self) -> None:
         if not self._is_awaited():
             return
-        with suppress(MemoryError, ValueError):  # out of memory (OpenSSL's ValueError): not right
+        with suppress(MemoryError, ValueError):  # out of memory (OpenSSL's ValueError) counts as wrong
             self._is_right = self._wanted.matches(self._password)
 
     def on_done(self, now_ms: int) -> None:
@@ -128,7 +130,7 @@ class PasswordCheck:
 
 
 class Remembered:
-    """Pairs of name and password that were right, as digests under a key that this process alone knows."""
+    """Pairs of name and password that were right, as digests under a key that only this process knows."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key

@@ -1,6 +1,6 @@
-"""The protocols that a client can speak, each as a ProtocolSpec: its parser and its table of commands.
+"""The protocols that a client can use, each as a ProtocolSpec: its parser and its table of commands.
 
-All but memcache's are imported when asked for: few servers speak them, and thrift's library is an extra.
+All except memcache's are imported when they are requested: few servers use them, and thrift's library is an extra.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def memcache(
 
 
 def text(dialect: Dialect, create_on_read: bool = True) -> ProtocolSpec:
-    """Return Kestrel's text protocol. `dialect` is memcache's: it decides whether a put to several queues is all or
-    nothing.
+    """Return Kestrel's text protocol. `dialect` is memcache's. It decides whether a put to several queues must succeed
+    in all of them or in none.
     """
     from staniel.broker.commands import text as text_commands
     from staniel.protocol.text.parser import TextParser
@@ -94,7 +94,7 @@ def http(*, loads: bool = False) -> ProtocolSpec:
 
 
 def _unavailable(why: str) -> bytes:
-    """Return a 503 in HTTP. It is written out because the modules that make replies are not loaded yet."""
+    """Return a 503 in HTTP, written out here because the modules that make replies are not loaded yet."""
     body = msgspec.json.encode({"error": why})
     head = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n"
     return b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
@@ -115,7 +115,7 @@ def _limiting(protocol: str) -> Callable[[Any, Rights], Any]:
     """Return the function that makes the tables of clients with rights."""
 
     def handlers_for(handlers: Any, rights: Rights) -> Any:
-        from staniel.broker.commands import authorized  # needed only where there are users, or a network
+        from staniel.broker.commands import authorized  # only needed if there are users, or a listener on a network
 
         return authorized.handlers_for(protocol, handlers, rights)
 

@@ -1,6 +1,6 @@
 """Starting a broker: recover every queue of the spool, finish transfers, sync the result.
 
-Queues whose files could not be read are blocked, and tried again at a reload (`SpoolRecovery.retry`): the files may
+Queues whose files cannot be read are blocked. A reload tries them again (`SpoolRecovery.retry`), because the files may
 have been repaired or removed meanwhile.
 """
 
@@ -42,9 +42,9 @@ from staniel.queues.time_outs import Ended
 if TYPE_CHECKING:
     from staniel.broker.jobs import JobService
 
-GONE = "so many of its items are lost; put the file back and restart, or go on without them"
-SHORTENED = f"the file has lost its end, and with it so many items; {GONE.partition('; ')[2]}"
-STAND_INS = "they stand for items removed before, and what removed them is lost; not handed out"
+GONE = "this many of its items are lost; put the file back and restart, or go on without them"
+SHORTENED = f"the file has lost its end, and with it this many items; {GONE.partition('; ')[2]}"
+STAND_INS = "they stand for items that a later, lost record removed; they are not delivered"
 
 
 class RecoveryProgress(Struct):
@@ -59,14 +59,14 @@ class RecoveryProgress(Struct):
 
 
 class RecoverySummary(Struct, frozen=True):
-    """The findings of recovery: the amount that was read, and the queues that are paused or cannot be read."""
+    """The findings of recovery: the bytes that were read, and the queues that are paused or cannot be read."""
 
     queues: int
     items: int
     bytes: int
     jobs: int = 0
     read_bytes: int = 0  # bytes of journals that were read
-    spared_bytes: int = 0  # bytes of journals that needed no reading, thanks to their sidecars
+    spared_bytes: int = 0  # bytes of journals that need not be read, because they have sidecars
     status: ServerStatus = ServerStatus.UP
     paused: int = 0  # queues
     unreadable: int = 0  # queues that are not served
@@ -99,8 +99,8 @@ class SpoolRecovery:
     def recover(
         self, config: Config, now_ms: int, on_progress: Callable[[RecoveryProgress], None] = no_progress
     ) -> RecoverySummary:
-        """Replay the spool, put open reads back, and make that durable. Damage is reported, never fatal to other
-        queues. `on_progress` is called after each piece of a file. Raises SpoolError and JournalFailure.
+        """Replay the spool, put open reads back, and make the result durable. Damage is reported and does not stop
+        other queues. `on_progress` is called after each piece of a file. Raises SpoolError and JournalFailure.
         """
         spool, queues, transfers, undo, jobs = self._spool, self._queues, self._transfers, self._undo, self._jobs
         self._status.started_ms = now_ms
@@ -147,19 +147,19 @@ class SpoolRecovery:
         )
 
     def _recover_spool(self) -> SpoolListing:
-        """Repair what is common to all queues; return the listing of their files. Raises SpoolError."""
+        """Repair what all queues share; return the listing of their files. Raises SpoolError."""
         spool, report = self._spool, self._report
         spool.group.ballast.release()  # repairs may need its space; it is restored below
         spool.failed_sync.set_room_aside()
         _report_spool_damage(spool, report)
         _replay_log(spool, report)
         found = _renew(spool, report, spool.listing(), self._jobs)
-        if spool.used_log:  # before anything else gets a name that the log knows
+        if spool.used_log:  # before any other file gets a name that the log knows
             spool.sync_recovered()
             spool.end_log()
         spool.remove_unused_log()
         for name in spool.orphans(found):
-            hint = "with all other files of its queue; not told again"
+            hint = "with all other files of its queue, which are not reported one by one"
             report(Level.ERROR, "journal.gone", queue=name.rpartition(".")[0], file=name, items="unknown", hint=hint)
         _prune_sidecars(spool, report, found)
         for name in found.foreign:
@@ -167,15 +167,15 @@ class SpoolRecovery:
         return found
 
     def _report_ended(self, queue: Queue, ended: list[tuple[Delivery, Ended]], now_ms: int) -> None:
-        """Report the items that were open when the server ended, and that had been delivered for the last time."""
+        """Report the items that were open, and in their last delivery, when the server ended."""
         for taken, fate in ended:
             if fate in LAST_TIME:
                 self._client_events(Level.INFO, LAST_TIME[fate], now_ms, client="", **dead_letter(queue, taken))
 
     def retry(self, now_ms: int, commit: Callable[[int], None]) -> None:
-        """Try again to read unreadable queues. A queue in service continues where it stopped; one that startup could
-        not read is recovered as at startup, with its transfers. Queues that still cannot be read stay as they are and
-        are reported again. `commit` is the broker's.
+        """Try again to read unreadable queues. A queue in service continues where it stopped. One that startup could
+        not read is recovered as at startup, with its transfers. Queues that still cannot be read stay blocked and are
+        reported again. `commit` is the broker's.
         """
         for queue in self._queues.all():
             if queue.line.read_error is not None:
@@ -223,7 +223,7 @@ class SpoolRecovery:
 
 
 def set_aliases(queues: Queues, aliases: dict[str, tuple[str, ...]], report: EventSink) -> None:
-    """Set these aliases and no others. A queue of such a name is hidden, which is reported."""
+    """Replace all aliases by these. If one has the name of a queue, it hides that queue, which is reported."""
     queues.set_aliases(aliases)
     for name in queues.hidden_by_alias:
         hint = "the alias hides the queue; its items stay where they are"
@@ -247,7 +247,7 @@ class KestrelQueues:
     def recover(
         self, files: dict[str, Files], now_ms: int, on_progress: Callable[[RecoveryProgress], None]
     ) -> tuple[RecoveryProgress, list[str]]:
-        """Recover the queues, the smallest first, so that a damaged one among many is reported early. Returns the
+        """Recover the queues, the smallest first, so that a damaged one among many is reported early. Return the
         progress, and the names of queues whose journals must be rewritten.
         """
         sizes = {name: self._spool.size(each) for name, each in files.items()}
@@ -272,7 +272,7 @@ class KestrelQueues:
         return progress, sorted(ambiguous)
 
     def recover_or_block(self, name: str, files: Files, now_ms: int, progress: RecoveryProgress) -> bool:
-        """Bring a queue into service, or block its name. True if its journal must be rewritten."""
+        """Bring a queue into service, or block its name. Return True if its journal must be rewritten."""
         try:
             if files.holds_nothing:
                 report_left(self._report, name, self._spool.recovery.tidy(files))
@@ -289,8 +289,8 @@ class KestrelQueues:
         return False
 
     def _recover_queue(self, name: str, files: Files, now_ms: int, progress: RecoveryProgress) -> bool:
-        """Recover a queue; return True if items are open or delayed under numbers that a reader of the journal would
-        count otherwise: it must be rewritten. Raises OSError.
+        """Recover a queue. Return True if its journal must be rewritten: items are open or delayed under numbers that
+        differ from those that a reader of the journal would count. Raises OSError.
         """
         memory, config = self._maintenance.memory, self._queues.config_of(name)
         recovered, log = self._spool.recover(name, files, config, now_ms, memory.bytes_for(config))
@@ -313,13 +313,13 @@ class KestrelQueues:
         memory.bound(queue)
         memory.weigh(queue)
         if self._spool.is_file_size_limited and log.written_bytes > log.config.max_memory_bytes:
-            log.rotate(now_ms)  # an earlier server may have had larger files: a write to this one would be refused
+            log.rotate(now_ms)  # an earlier server may have had larger files; writes to this one would be refused
         self._maintenance.read_ahead.queue_if_room(queue)
         return recovered.replay.has_items_with_xid()
 
     def rewrite(self, names: Iterable[str], now_ms: int) -> None:
-        """Rewrite the journals that a reader would read otherwise than memory has them. A queue whose journal cannot be
-        rewritten is not served: records added to it now would refer to other items.
+        """Rewrite the journals that a reader would read differently from what memory has. A queue whose journal cannot
+        be rewritten is not served, because records added to it now would refer to other items.
         """
         maintenance, group = self._maintenance, self._spool.group
         queues = [self._queues.by_name[name] for name in names]
@@ -331,9 +331,9 @@ class KestrelQueues:
             failed = [queue for queue in failed if not maintenance.rewrite(queue, now_ms)]
             group.restore_ballast()
         for queue in failed:
-            self._withdraw(queue, "there is no room to write its journal anew", "make room")
+            self._withdraw(queue, "there is no room to rewrite its journal", "make room")
         for queue in unsearched:
-            self._withdraw(queue, "it could not be searched for copies", "see to it that its files can be read")
+            self._withdraw(queue, "it could not be searched for copies", "make its files readable")
 
     def _withdraw(self, queue: Queue, why: str, remedy: str) -> None:
         """Withdraw a queue before any client has used it; its files stay as they are."""
@@ -378,7 +378,7 @@ def _prune_sidecars(spool: Spool, report: EventSink, found: SpoolListing) -> Non
     try:
         spool.prune(found.kestrel)
     except OSError as error:
-        hint = "they are left where they are, and nothing rests on them"
+        hint = "they stay where they are, and no change depends on them"
         report(Level.WARNING, "journal.sidecar_failed", file=error.filename, why=described(error), hint=hint)
 
 
@@ -392,22 +392,22 @@ def _report_spool_damage(spool: Spool, report: EventSink) -> None:
 
 
 def _replay_log(spool: Spool, report: EventSink) -> None:
-    """Replay the redo log, which may have changes that the journals lack after a power cut. Raises SpoolError."""
+    """Replay the redo log. After a power cut it may have changes that the journals lack. Raises SpoolError."""
     if not spool.used_log:
         return
     content, changes = spool.replay_log()
     if content.found is not Legibility.WHOLE:
-        hint = "copied to .staniel/damaged; after a power cut the last answered changes may be missing"
+        hint = "copied to .staniel/damaged; after a power cut the last acknowledged changes may be missing"
         report(Level.ERROR, "redo.damaged", spool=spool.folder, what=content.found.value, hint=hint)
     if changes:
         written, cut = sum(each.written_bytes for each in changes), sum(each.cut_bytes for each in changes)
         report(Level.WARNING, "redo.replayed", files=len(changes), written_bytes=written, cut_bytes=cut)
     for change in changes:
         if change.why:
-            hint = "what the redo log has for it is not used"
+            hint = "the changes that the redo log has for it are not used"
             report(Level.ERROR, "redo.unusable", file=change.path, why=change.why, hint=hint)
         elif change.cut_bytes:
-            why = "these bytes were not all on the disk, and no answer waited for them"
+            why = "not all of these bytes were durable, and no reply waited for them"
             report(
                 Level.WARNING,
                 "redo.cut",
@@ -420,8 +420,8 @@ def _replay_log(spool: Spool, report: EventSink) -> None:
 
 
 def _renew(spool: Spool, report: EventSink, found: SpoolListing, jobs: JobService | None) -> SpoolListing:
-    """Rewrite the files that may differ on the disk from the page cache since an earlier run's failed sync; return the
-    listing after that. Raises SpoolError.
+    """Rewrite the files whose content on the disk may differ from the page cache since a sync failed in an earlier run.
+    Return the listing after that. Raises SpoolError.
     """
     try:
         if not spool.failed_sync.exists:
@@ -432,6 +432,6 @@ def _renew(spool: Spool, report: EventSink, found: SpoolListing, jobs: JobServic
     if renewed.files:
         report(Level.WARNING, "spool.renewed", files=renewed.files, why="a sync had failed before")
     for path in renewed.left:
-        hint = "not there, or in use by another process; the next start that can reach it writes it anew"
+        hint = "missing, or in use by another process; the next start that can reach it rewrites it"
         report(Level.ERROR, "spool.in_doubt", file=path, why="a sync had failed before", hint=hint)
     return spool.listing()

@@ -1,4 +1,6 @@
-"""The changes that a reload makes to queues, a share of a turn at a time. The server's own settings change before."""
+"""The changes that a reload makes to queues, a share of a turn at a time. The server's own settings have changed
+before.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from staniel.queues.config import QueueConfig
 from staniel.queues.queue import Queue
 
 KEYS_SHOWN_MAX = 20
-STEP_WORK = 5_000  # the work of a share, as timers count it
+STEP_WORK = 5_000  # of a turn's share, as timers count it
 
 
 class RunningReload:
@@ -54,10 +56,10 @@ class RunningReload:
         yield from self._memory.bound_each()
 
     def _reconfigured(self) -> Iterator[tuple[Queue, QueueConfig | None]]:
-        """Yield each queue, and its settings if they have changed. Most queues share theirs with thousands of others,
-        which are compared once.
+        """Yield each queue, and its settings if they have changed. Thousands of queues may share their settings, which
+        are compared once.
         """
-        known: dict[tuple[int, int], tuple[QueueConfig, QueueConfig, bool]] = {}  # kept, so that no other gets its id
+        known: dict[tuple[int, int], tuple[QueueConfig, QueueConfig, bool]] = {}  # kept, so that no id is reused
         for queue in self._queues.all():
             if self._queues.known(queue.name) is not queue:
                 continue  # deleted since
@@ -76,13 +78,13 @@ class RunningReload:
 
 
 def configure(queue: Queue, config: QueueConfig) -> bool:
-    """Apply `config` to `queue`. Returns whether all of it is applied."""
+    """Apply `config` to `queue`. Return whether all of it is applied."""
     is_all = config.keep_journal == queue.config.keep_journal
     if not is_all:
         config = structs.replace(config, keep_journal=queue.config.keep_journal)
     listed = config.client_id_for_dequeue
     if listed not in ("", queue.config.client_id_for_dequeue):
-        queue.dismiss_waiters()  # sessions that may still wait ask again
+        queue.dismiss_waiters()  # sessions that may still wait park again
     queue.configure(config)
     if isinstance(queue.journal, Log | ReaderLog):
         queue.journal.configure(config)

@@ -1,5 +1,5 @@
-"""The rights of clients: roles, and the queues that they are for. the tables COMMANDS of commands/ have
-the role that each request needs.
+"""The rights of clients: roles, and the queues that these are for. The tables COMMANDS in commands/ name the role that
+each request needs.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from enum import Enum
 from staniel.protocol.memo import remember
 
 KNOWN_NAME_CHARS_MAX = 250
-"""The longest name that a memo keeps. With names of this length a memo holds 1.5 MB for a user and role at worst; 4.5
-MB of thrift's names, which may have characters of four bytes. Longer names are checked each time.
+"""The longest name that a memo keeps. With names of this length, a memo has at most 1.5 MB for a user and role, or 4.5
+MB with thrift's names, whose characters may have four bytes. Longer names are checked each time.
 """
 
 
@@ -32,8 +32,8 @@ WORDS = {
 
 
 class Rights:
-    """The rights of one client. `queues` are names, or beginnings of names with a `*` after them; `who` begins a
-    refusal. `creates`: the client's puts, and its reads where reading makes a queue, may make one.
+    """The rights of one client. `queues` are names, or beginnings of names followed by `*`. `who` begins the text of a
+    refusal. `creates`: the client's puts may create queues, and so may its reads where reading creates one.
 
     `readable`, `writable`: queues that were checked and allowed. A reload makes new rights, whose memos are empty.
     """
@@ -57,7 +57,7 @@ class Rights:
         return f"{self.who} {WORDS[role]} {queue}"
 
     def remember(self, role: Role, queue: str) -> None:
-        """Remember that `refusal` has allowed `role` on `queue`."""
+        """Remember that `refusal` allows `role` on `queue`."""
         if len(queue) <= KNOWN_NAME_CHARS_MAX:
             remember(self.readable if role is Role.READ else self.writable, queue, True)
 
@@ -72,7 +72,7 @@ class Rights:
         return self.refusal_of_all(Role.OPERATE) and self.refusal_of_all(Role.READ)
 
     def covers(self, other: Rights) -> bool:
-        """Tell whether everything that `other` allows is allowed here."""
+        """Tell whether these rights allow everything that `other` allows."""
         if other.creates and not self.creates:
             return False
         return other.roles <= self.roles and all(self._has(pattern) for pattern in other.queues)
@@ -98,4 +98,4 @@ class Stranger(Rights):
 
 STRANGER = Stranger()
 PASSER_BY = Rights("a client of the network", frozenset({Role.READ, Role.WRITE}), ("*",))
-"""The rights of any client of a server that has no users, and listens beyond loopback."""
+"""The rights of every client of a server without users that listens beyond loopback."""

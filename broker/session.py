@@ -1,8 +1,8 @@
 """A client without its socket: requests in, reply bytes out, and its open reads.
 
 A session executes its requests in order. A command may make it wait for an item or for the disk, or end its part of a
-turn and continue in a later one; the requests behind it stay in the backlog. The tables of transitions list which state
-may follow which. Sockets and parsers are elsewhere; the protocol maps each request to its function.
+turn and continue in a later one; later requests stay in the backlog. The tables of transitions list which state may
+follow which. Sockets and parsers are elsewhere. The protocol maps each request to its function.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ if TYPE_CHECKING:
 
 Answer = Callable[[Any, int], None]
 Reads = deque[tuple[Queue, Delivery]]
-OUT_BYTES_PER_TURN = 1 << 20  # a short line can ask for a long item, and a pipeline holds thousands of lines
-ITEMS_AT_ONCE = 16  # a request for more items, or keys, than these is the last one of its turn
-REQUESTS_PER_TURN = 64  # then it is the next client's turn: a long pipeline must not starve the others
-REQUESTS_PER_LOOK = 8  # between looks at the clock, so that these cost little of a short request's time
+OUT_BYTES_PER_TURN = 1 << 20  # a short line can request a long item, and a pipeline has thousands of lines
+ITEMS_AT_ONCE = 16  # a request for more items or keys than this is the last one of its turn
+REQUESTS_PER_TURN = 64  # then other clients are served: a long pipeline must not starve them
+REQUESTS_PER_LOOK = 8  # between two reads of the clock, so that these cost short requests little
 # The same for comparisons after each request: compiled, these are C numbers (session.pxd).
 _OUT_BYTES_PER_TURN, _REQUESTS_PER_LOOK = OUT_BYTES_PER_TURN, REQUESTS_PER_LOOK
 
 REST_MS_MAX = 1000  # after a command that waited for the disk
 WORK_PER_STEP = 50_000  # in dropped items
-UNHEARD_HINT = "the client takes it for stored: have it wait for answers (no noreply); see docs/libraries.md"
-QUEUE_COST = 15  # in dropped items: the cost of handing one queue its reads, beside one for each read
+UNHEARD_HINT = "the client believes that it is stored: make it wait for replies (no noreply); see docs/libraries.md"
+QUEUE_COST = 15  # in dropped items: returning reads to one queue, in addition to one for each read
 
 
 class SessionState(Enum):
     READY = "ready"
     PARKED = "parked"  # waits for an item; its later requests stay in the backlog
-    SUSPENDED = "suspended"  # waits for work on the disk, which ends by itself; its later requests stay in the backlog
-    CLOSING = "closing"  # nothing more is executed; the rest of `out` may still be sent
+    SUSPENDED = "suspended"  # waits for disk work, which ends by itself; its later requests stay in the backlog
+    CLOSING = "closing"  # no request is executed any more; the rest of `out` may still be sent
     CLOSED = "closed"
 
 
-# Python finds a member of an Enum ten times as slowly as a global, and each request needs these.
+# Python looks up a global ten times as fast as a member of an Enum, and each request needs these.
 READY = SessionState.READY
 PARKED = SessionState.PARKED
 SUSPENDED = SessionState.SUSPENDED
@@ -68,8 +68,8 @@ CLOSED = SessionState.CLOSED
 
 
 class Transitions(dict[SessionState, SessionState]):
-    """The next state after an event, for each state. An event in a state that is not listed is a defect of the
-    server.
+    """The next state after an event, for each state. A state that is not listed never gets the event, unless the server
+    has a defect.
     """
 
     def __init__(self, event: str, states: dict[SessionState, SessionState]) -> None:
@@ -83,13 +83,13 @@ class Transitions(dict[SessionState, SessionState]):
 ON_PARK = Transitions("park", {READY: PARKED})
 ON_SUSPEND = Transitions("suspend", {READY: SUSPENDED})
 ON_RESUME = Transitions("resume", {PARKED: READY, SUSPENDED: READY})
-# The hub may disconnect a waiting client, or one that it has disconnected before.
+# The hub may disconnect a client that waits, or that it has disconnected before.
 ON_HANG_UP = Transitions("hang up", dict.fromkeys((READY, PARKED, SUSPENDED, CLOSING), CLOSING) | {CLOSED: CLOSED})
 ON_CLOSE = Transitions("close", dict.fromkeys((READY, PARKED, SUSPENDED, CLOSING), CLOSED))
 
 
 class Continuation(Struct, frozen=True):
-    """The rest of a command that has let other clients go first; it stands in the backlog like a request."""
+    """The rest of a command that has let other clients go first. It is kept in the backlog like a request."""
 
     run: Callable[[int], None]
 
@@ -102,20 +102,21 @@ PAUSE = Continuation(_do_nothing)
 
 
 class FrequentCommands:
-    """A protocol's table of handlers for compiled code; None in plain Python, where the table is as fast."""
+    """A protocol's table of handlers for compiled code. None in plain Python, where a dict is as fast."""
 
     __slots__ = ()
 
     def serve(self, session: Session, request: Any, now_ms: int) -> None:
-        """Call the handler of `request`, the frequent ones without the table and without boxed numbers."""
+        """Call the handler of `request`. Frequent requests need no look-up in the table and no boxed numbers."""
         raise NotImplementedError
 
 
 class ProtocolSpec(Struct, frozen=True):
     """A protocol: the parser of its bytes, and the functions that serve its requests. `create_on_read`: reading from a
-    queue that does not exist makes it. `name`: for operators. `farewell`: makes the reply to a client that is not
+    queue that does not exist creates it. `name`: for operators. `farewell`: makes the reply to a client that is not
     served at all; b"": nothing can be sent before its first request. `handlers_for` makes the table of a client with
-    rights, of any table of its listener. `blocked`: the table while the files that requests need cannot be read.
+    limited rights from any table of its listener. `blocked`: the table while the files that requests need cannot be
+    read.
     """
 
     parser: Callable[[Limits], RequestParser]
@@ -139,12 +140,12 @@ class RequestParser(Protocol):
     def feed(self, data: bytes) -> list[Any]: ...
 
     def limit(self, limits: Limits) -> None:
-        """Set other limits, for bytes that have not been read yet."""
+        """Set other limits for bytes that have not been read yet."""
 
 
 class Source(Protocol):
-    """A source that a session waits at: a queue, a job. It hands an item over with `deliver`; an item that is not
-    wanted any more goes back with `abort`.
+    """A source that a session waits at: a queue or a job. The source passes an item to the session with `deliver`. An
+    item that is not wanted any more is returned with `abort`.
     """
 
     def park(self, waiter: Session) -> None: ...
@@ -155,18 +156,18 @@ class Source(Protocol):
 
 
 class Pulse:
-    """A source that never hands anything over: the session goes on by itself at a moment."""
+    """A source that never delivers: the session continues by itself at a given time."""
 
     name = ""
 
     def park(self, waiter: Session) -> None:
-        """Do nothing: the timer is enough."""
+        """Do nothing: the timer ends the wait."""
 
     def unpark(self, waiter: Session) -> None:
         """Do nothing."""
 
     def abort(self, taken: Any, now_ms: int) -> None:
-        raise AssertionError("nothing was handed over")
+        raise AssertionError("nothing was delivered")
 
 
 PULSE = Pulse()
@@ -175,7 +176,7 @@ PULSE = Pulse()
 class Session:
     """The state of one connection. `address` is the client's, for the log.
 
-    `out`: replies not yet fetched by the driver. `batch`: they may leave once the group is durable up to this number.
+    `out`: replies that the driver has not taken yet. They may leave once the group is durable up to `batch`.
     """
 
     __slots__ = (
@@ -241,21 +242,21 @@ class Session:
         self.refuse_reads = False
         self.refuse_writes = False
         self.user = ""  # of the configuration; "": no user
-        self.rights: Any = None  # a Rights, if some requests are not allowed; see `limit_to`
+        self.rights: Any = None  # a Rights, if the client's rights are limited; see `limit_to`
         self.readable: dict[str, bool] | None = None  # queues that the rights are known to allow; None: all
         self.writable: dict[str, bool] | None = None
-        self.makes = True  # may make queues that do not exist
+        self.makes = True  # may create queues
         self.failures = 0  # failed logins
-        self.needs_check = False  # some requests may be refused to this session just now
+        self.needs_check = False  # some requests may be refused to this session now
         self.out: list[bytes] = []
-        self.out_bytes = 0  # of the items shown in `out`
+        self.out_bytes = 0  # size of the items shown in `out`
         self.shown: Get | None = None  # the last memcache get whose reply had an item
         self.batch = 0
         self.state = READY
         self.backlog: deque[Any] = deque()
         self.reads: dict[str, Reads] = {}
         self.max_open_reads = broker.config.server.max_open_transactions  # of each name; Broker.reload changes it
-        self.waited_at: Any = None  # the source of the last wait: its queue, or the one that has been made meanwhile
+        self.waited_at: Any = None  # the source of the last wait: its queue, or the one created meanwhile
         self.opens = False
         self.peeks = False
         self._answer: Answer | None = None
@@ -268,8 +269,8 @@ class Session:
         self.readable, self.writable = rights.readable, rights.writable
 
     def block(self) -> None:
-        """Refuse all requests, because the files that they need cannot be read. An unauthenticated client learns no
-        more.
+        """Refuse all requests, because the files that they need cannot be read. An unauthenticated client is not told
+        why.
         """
         if self.spec.blocked is not None and self.rights is not STRANGER:
             self.handlers = self.spec.blocked
@@ -282,13 +283,13 @@ class Session:
                 self.broker.authorize(self, self.user, self.rights)
 
     def knows(self, allowed: dict[str, bool] | None, name: str) -> bool:
-        """Tell whether the queue needs no check of the rights: it is in `allowed`, and will not be made against
-        them.
+        """Tell whether the queue needs no check of the rights: it is in `allowed`, and serving the request cannot
+        create it.
         """
         return allowed is None or (name in allowed and (self.makes or name in self.by_name))
 
     def execute(self, requests: list[Any], now_ms: int) -> None:
-        """Execute requests in order, at most REQUESTS_PER_TURN and for STEP_NS; the rest waits in the backlog."""
+        """Execute requests in order, at most REQUESTS_PER_TURN and for STEP_NS. The others wait in the backlog."""
         if len(requests) == 1 and not self.backlog and self.state is READY:
             request = requests[0]
             try:
@@ -324,7 +325,7 @@ class Session:
                 return
 
     def run_backlog(self, now_ms: int) -> None:
-        """Execute requests of the backlog, at most as many as one turn allows, and for STEP_NS."""
+        """Execute requests of the backlog, at most REQUESTS_PER_TURN and for STEP_NS."""
         backlog, handlers = self.backlog, self.handlers
         left, share = REQUESTS_PER_TURN, Share(self.broker.step_clock)
         while backlog and left and self.state is READY and self.out_bytes <= _OUT_BYTES_PER_TURN:
@@ -341,7 +342,7 @@ class Session:
                 return
 
     def _again(self, request: Any) -> None:
-        """Continue the request, or start it again, in the next turn. It has had no effect yet."""
+        """Continue the request, or start it again, in the next turn. So far it has had no effect."""
         if type(request) is Continuation:
             self.yield_turn(request.run)
         else:
@@ -376,7 +377,7 @@ class Session:
                     self.give_back(self._queue, self._delivered, now_ms)
                 elif not self.peeks:
                     self.broker.take_back([(self._queue, self._delivered)], now_ms)
-        # Most callbacks refer to their session: such a cycle would stay until a run of the garbage collector.
+        # Most callbacks refer to their session, and such a cycle would wait for the garbage collector.
         self._answer = self._queue = self._delivered = None
         self.state = ON_CLOSE[self.state]
         self.waited_at = None
@@ -387,13 +388,13 @@ class Session:
         self.broker.forget(self)
 
     def park(self, queue: Source, until_ms: int, answer: Answer, *, opens: bool, peeks: bool) -> None:
-        """Wait for an item of `queue`; `answer` is called with it, or with None if the wait ends without one."""
+        """Wait for an item of `queue`. `answer` is called with it, or with None if the wait ends without one."""
         assert self._answer is None
         self.state = ON_PARK[self.state]
         self._queue = self.waited_at = queue
         self._answer = answer
         if type(queue) is PlaceholderQueue:
-            self.depend_on(queue)  # now: it stands for other names when the wait ends
+            self.depend_on(queue)  # now: when the wait ends, the queue's name may be another queue's
         self.opens, self.peeks = opens, peeks
         self.broker.timers.set(self, until_ms)
         queue.park(self)
@@ -404,13 +405,13 @@ class Session:
         return self.broker.status
 
     def suspend(self, answer: Answer) -> None:
-        """Wait for `deliver`, which comes in any case; `answer` is called with its argument."""
+        """Wait for `deliver`, which is always called. `answer` is called with its argument."""
         assert self._answer is None
         self.state, self._answer = ON_SUSPEND[self.state], answer
 
     def suspend_until_told(self, answer: Answer) -> Callable[[object], None]:
-        """Wait for the end of work that goes on without this client. Return a function that tells the outcome, which
-        `answer` is called with unless the client has disconnected by then.
+        """Wait for the end of work that does not need this client. Return a function that takes the result and passes
+        it to `answer`, unless the client has disconnected by then.
         """
         self.suspend(answer)
 
@@ -421,32 +422,35 @@ class Session:
         return deliver_outcome
 
     def yield_turn(self, rest: Callable[[int], None] | None = None) -> None:
-        """End this session's part of the turn, so that other clients go first. The next one begins with `rest`, before
-        the next request; None: the command is done, and has taken long enough.
+        """End this session's part of the turn, so that other clients go first. In the next turn `rest` is called before
+        the next request. With `rest` None the command is done, but took long enough to end the turn.
         """
         self.backlog.appendleft(PAUSE if rest is None else Continuation(rest))
 
     def rest_since(self, began_ns: int) -> None:
-        """End this session's part of the turn, and rest for as long as the command took. It began at `began_ns` and
-        has waited for the disk, and so have all clients: without a rest a pipeline of such commands takes every turn.
+        """End this session's part of the turn, and pause it for as long as the command took. The command began at
+        `began_ns` and waited for the disk, and so did all clients: without a pause a pipeline of such commands would
+        use up every turn.
         """
         took_ms = min((self.broker.step_clock.now_ns() - began_ns) // NS_A_MS, REST_MS_MAX)
         self.yield_turn(partial(self._suspend_for, took_ms) if took_ms else None)
 
     def _suspend_for(self, rest_ms: int, now_ms: int) -> None:
-        self.suspend(lambda _, now_ms: None)  # not `park`: a client that has ended its side still gets its replies
+        self.suspend(lambda _, now_ms: None)  # not `park`: a client that has closed its side still gets its replies
         self.broker.timers.set(Rest(self), now_ms + rest_ms)
 
     def cancel_yield(self) -> bool:
-        """Take back a `yield_turn` without a rest, because the turn ends in another way; False if there is none."""
+        """Cancel a `yield_turn` without a pause, because the turn ends in another way. Return False if there is
+        none.
+        """
         is_paused = bool(self.backlog) and self.backlog[0] is PAUSE
         if is_paused:
             self.backlog.popleft()
         return is_paused
 
     def retry_after_sweep(self, queue: Queue, retry: Callable[[int], None]) -> None:
-        """Call `retry` in the next turn, because the sweep of `queue` is unfinished, or after the next sync if the
-        sweep waits for that (otherwise it would be tried in every turn while a sync is slow).
+        """Call `retry` in the next turn, because the sweep of `queue` is unfinished. If the sweep waits for a sync,
+        call it after that, instead of in every turn until then.
         """
         log = removal_log(queue.journal)
         if log is None or not queue.expiry_is_ahead:
@@ -455,18 +459,18 @@ class Session:
             self.retry_after_sync(log, retry)
 
     def retry_after_sync(self, log: GroupMember, retry: Callable[[int], None]) -> None:
-        """Suspend until the records of `log` are durable, then `retry` in a turn of its own."""
+        """Suspend until the records of `log` are durable, then call `retry` in a turn of its own."""
         self.suspend(lambda _, now_ms: self.yield_turn(retry))
         self.broker.group.call_when_durable(log, lambda now_ms: self.deliver(True))
 
     def deliver(self, taken: Any) -> None:
-        """Take the awaited item, in the same step that made it available."""
+        """Take the awaited item, in the step that made it available."""
         self._delivered = taken
         self.broker.timers.drop(self)
         self.broker.woken.append(self)
 
     def moved(self, queue: Queue) -> None:
-        """Continue the wait at `queue`, which has been made since."""
+        """Continue the wait at `queue`, which has been created meanwhile."""
         self._queue = self.waited_at = queue
 
     def dismiss(self) -> None:
@@ -482,12 +486,12 @@ class Session:
 
     def add_unsent(self, queue: Queue, taken: Delivery) -> None:
         """Note that the next piece of the reply shows an item that was removed for good. If the client disconnects
-        before any byte of that piece leaves, the item goes back (see Broker.take_back).
+        before any byte of that piece is sent, the item is returned (see Broker.take_back).
         """
         self.broker.unsent.add(self, queue, taken)
 
     def leave_queue(self) -> None:
-        """Leave the queue, because the client is about to be disconnected: nothing is delivered to it any more."""
+        """Stop waiting at the queue, because the client is about to be disconnected and must not get another item."""
         if isinstance(self._queue, Queue):
             self._queue.unpark(self)
 
@@ -498,8 +502,8 @@ class Session:
             self.on_timer(now_ms)
 
     def shown_added_ms(self, now_ms: int) -> int:
-        """Return when the item that was shown last, and has left its queue, was added, in server time; 0 if there is
-        none, or that is not known. Requests of memcache's protocol alone set `shown`.
+        """Return when the item shown last was added, in server time, if it has left its queue. Return 0 if there is
+        none, or if the time is unknown. Only requests of memcache's protocol set `shown`.
         """
         request = self.shown
         if request is None or request.peek or (queue := self.by_name.get(request.queue)) is None:
@@ -513,11 +517,11 @@ class Session:
 
     @property
     def has_delivery(self) -> bool:
-        """True if the awaited item has been delivered, and the reply has not been made yet."""
+        """True if the awaited item has been delivered, and its reply is not made yet."""
         return self._delivered is not None
 
     def resume(self, now_ms: int) -> None:
-        """Reply to the wait that has ended. The backlog goes on after all other replies."""
+        """Reply to the wait that has ended. The backlog continues after all other replies."""
         if self.state is not PARKED and self.state is not SUSPENDED:
             return
         answer, taken = self._answer, self._delivered
@@ -537,22 +541,20 @@ class Session:
         self.broker.client_events(Level.INFO, event, now_ms, client=self.address, **fields)
 
     def note_unheard(self, queue: str, why: str, now_ms: int) -> None:
-        """Count a refusal that is not sent, because the client asked for no answer, and log it for the operator: for
-        all clients one line in SELDOM_MS. `queue` "": unknown.
+        """Count a refusal that is not sent, because the client asked for no reply, and log it: one line for all clients
+        in SELDOM_MS. `queue` "": unknown.
         """
         self.counters.noreply_refused += 1
         fields = {"client": self.address, "queue": queue or "unknown", "why": why, "hint": UNHEARD_HINT}
         self.broker.rate_limited.of_kind("noreply", Level.WARNING, "refusal.unheard", now_ms, **fields)
 
     def log_refusal(self, why: str, now_ms: int) -> None:
-        """Log that the rights of this client do not allow a request. `why` has the name of a queue, whichever it asks
-        for.
-        """
+        """Log that the rights of this client do not allow a request. `why` contains the name of the requested queue."""
         fields = {"client": self.address, "why": why}
         self.broker.client_events.of_kind(self.user, Level.INFO, "command.refused", now_ms, **fields)
 
     def give_back(self, queue: Queue, taken: Delivery, now_ms: int) -> bool:
-        """End an open read that was not confirmed; False if it was not open any more."""
+        """End an open read that was not confirmed. Return False if it was not open any more."""
         ended = queue.abort(taken, now_ms)
         self.log_last_delivery(queue, taken, ended, now_ms)
         return bool(ended)
@@ -567,22 +569,23 @@ class Session:
         return any(held is taken for _, held in self.reads.get(queue.name, ()))
 
     def depend_on(self, queue: Queue) -> None:
-        """Hold the reply back until `queue`'s last change, which it shows, is as durable as promised. Every reply that
-        shows an item, or that one is there, gone or absent, waits so; figures of `stats` and /metrics do not.
+        """Hold the reply back until `queue`'s last change, which the reply shows, is as durable as promised. Every
+        reply depends on it that shows an item, or shows that an item or a queue exists, was removed or is absent.
+        Figures of `stats` and /metrics do not.
         """
         batch = queue.journal.reply_batch()
         if batch > self.batch:
             self.batch = batch
 
     def client_error(self, why: str, kestrel: bytes = b"", noreply: bool = False) -> None:
-        """Refuse a wrong request. In Kestrel's dialect the client is disconnected, mostly without a reply."""
+        """Refuse a wrong request. In Kestrel's dialect disconnect the client, mostly without a reply."""
         if self.dialect is Dialect.KESTREL:
             self.hang_up(kestrel)
         elif not noreply:
             self.out.append(self.replies.client_error(why))
 
     def refuse(self, why: str, noreply: bool = False) -> None:
-        """Refuse a request that the server cannot serve now. In Kestrel's dialect the client is disconnected after the
+        """Refuse a request that the server cannot serve now. In Kestrel's dialect disconnect the client after the
         reply.
         """
         if not noreply:
@@ -591,8 +594,8 @@ class Session:
             self.state = ON_HANG_UP[self.state]
 
     def hang_up(self, reply: bytes) -> None:
-        """Send `reply`, execute nothing more, and close once `out` is sent. A wait ends at once: an item that came
-        before the close would have been delivered once more than any client has seen.
+        """Send `reply`, execute nothing more, and disconnect once `out` is sent. A wait ends at once: an item that
+        arrived before the disconnection would count a delivery that no client has seen.
         """
         if self._queue is not None and self._delivered is None:
             self._stop_waiting(self._queue)
@@ -603,7 +606,7 @@ class Session:
 
 
 class Rest:
-    """The rest of a session that has waited for the disk."""
+    """The pause of a session that has waited for the disk."""
 
     __slots__ = ("_session",)
 
@@ -616,9 +619,9 @@ class Rest:
 
 
 class OpenReadReturn:
-    """An operation that gives back a closed session's open reads, the oldest of each queue first, in as many turns as
-    it takes. Many reads are handed to their queues before any of them ends: otherwise a client that sees this one gone
-    could find nothing in a queue that comes later.
+    """An operation that returns a closed session's open reads, the oldest of each queue first, over as many turns as it
+    takes. Many reads are passed to their queues before any of them ends: otherwise a client that sees this one gone
+    could find nothing in a queue whose turn comes later.
     """
 
     def __init__(self, session: Session) -> None:
@@ -627,7 +630,7 @@ class OpenReadReturn:
         self._are_few = sum(map(len, self._left)) <= READS_PER_STEP
 
     def on_timer(self, now_ms: int) -> int:
-        """Give back one turn's share of the reads. Returns the work, in dropped items."""
+        """Return a turn's share of the reads to their queues. Return the work, in dropped items."""
         return self._end(now_ms) if self._are_few else self._hand_over(now_ms)
 
     def _end(self, now_ms: int) -> int:
@@ -657,8 +660,8 @@ class OpenReadReturn:
 
 
 def _by_queue(reads: Reads) -> dict[Queue, list[Delivery]]:
-    """Sort reads by queue. Reads under one name may be of several queues, each made when the one before it was
-    deleted.
+    """Sort reads by queue. Reads under one name may belong to several queues: each was created when the one before it
+    was deleted.
     """
     found: dict[Queue, list[Delivery]] = {}
     for queue, taken in reads:

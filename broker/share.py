@@ -1,7 +1,7 @@
-"""A share of a turn's time, for work that may be long: begin one, work, and stop once it is spent.
+"""A share of a turn's time, for work that may be long. Begin a share, work, and stop once it is spent.
 
-Work is counted in time, because the number of requests, queues or items does not tell how long they take. The clock is
-the driver's: without one it stands still, and no share is ever spent.
+Work is counted in time, because the number of requests, queues or items does not say how long they take. The clock is
+the driver's. Without one it stands still, and no share is ever spent.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ STEP_NS = 500_000  # of one step of a request that takes many turns; many such s
 
 
 def standing_clock() -> int:
-    """Return 0, as the clock of a broker whose driver has none."""
+    """Return 0: the clock of a broker whose driver has none."""
     return 0
 
 
 class StepClock:
-    """The clock that tells how long steps of work take. The driver sets `now_ns`."""
+    """The clock that measures steps of work. The driver sets `now_ns`."""
 
     __slots__ = ("now_ns",)
 
@@ -31,7 +31,7 @@ class Share:
     __slots__ = ("_now_ns", "_until_ns")
 
     def __init__(self, clock: StepClock, ns: int | None = None) -> None:
-        """Begin a share. `ns` None: STEP_NS."""
+        """Begin a share of `ns`; None: of STEP_NS."""
         self._now_ns = clock.now_ns
         self._until_ns = self._now_ns() + (STEP_NS if ns is None else ns)
 

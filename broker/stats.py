@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 
 S = TypeVar("S", str, bytes)
-RUN = 2048  # names that are sorted at once
+RUN = 2048  # names that are sorted in one piece
 
 
 def named_stats(queue: Queue, spool: Spool, now_ms: int, dialect: Dialect) -> Iterator[tuple[str, object]]:
-    """Yield (name, value) of one queue, under its names in the statistics of all queues."""
+    """Yield (name, value) of one queue, with the names that it has in the statistics of all queues."""
     for name, value in queue_stats(queue, spool, now_ms, dialect):
         yield f"queue_{queue.name}_{name}", value
 
 
 def other_stats(queues: Queues, jobs: JobService | None) -> Iterator[list[tuple[str, object]]]:
-    """Yield (name, value) of everything that is neither the server's nor a queue's: blocked names, waiters for queues
-    that do not exist yet, aliases, jobs. In short pieces, between which the server may change.
+    """Yield (name, value) of everything that belongs neither to the server nor to a queue: blocked names, waiters for
+    queues that do not exist yet, aliases, jobs. The pieces are short, and the server may change between them.
     """
     for name, why in list(queues.blocked.items()):
         yield [(f"queue_{name}_unreadable", why)]
@@ -79,14 +79,14 @@ class QueueTotals:
 def server_stats(
     queues: Queues, spool: Spool, status: StatusControl, counters: ServerCounters, totals: QueueTotals, now_ms: int
 ) -> Iterator[tuple[str, object]]:
-    """Yield Kestrel's statistics of the server, and those that say what it is."""
+    """Yield Kestrel's statistics of the server, then those that describe it."""
     yield "uptime", (now_ms - status.started_ms) // 1000
     yield "time", (now_ms + queues.calendar.ahead_ms) // 1000
     yield "version", WIRE_VERSION
     yield "curr_items", totals.items
     yield "total_items", counters.total_items
     yield "bytes", totals.bytes
-    # The part of the machine's memory that the queues may fill, by their max_memory_size.
+    # The part of the machine's memory that the queues may fill, according to their max_memory_size.
     yield "reserved_memory_ratio", f"{totals.memory_bytes_max / spool.fs.memory_bytes():.3f}"
     for name in ("curr_connections", "total_connections", "cmd_get", "cmd_set", "cmd_peek", "get_hits", "get_misses"):
         yield name, getattr(counters, name)
@@ -102,7 +102,7 @@ def server_stats(
 def refusal_stats(
     paused: int, unreadable: int, logins: Logins, counters: ServerCounters, keys: PutKeys, limits: LimitsReached
 ) -> Iterator[tuple[str, object]]:
-    """Yield the statistics of what is not served, and of requests that were refused; they follow the server's."""
+    """Yield the statistics of paused and unreadable queues and of refused requests. They follow the server's."""
     yield "paused_queues", paused
     yield "unreadable_queues", unreadable
     yield "logins", logins.succeeded
@@ -131,7 +131,7 @@ def alias_stats(alias: Alias) -> Iterator[tuple[str, object]]:
 
 
 def job_stats(service: JobService) -> Iterator[list[tuple[str, object]]]:
-    """Yield (name, value) of all jobs and their log, then of every name that jobs have, in short pieces."""
+    """Yield (name, value) of all jobs and their log, then of every name of jobs, in short pieces."""
     jobs, log = service.jobs, service.log
     yield [
         ("jobs", len(jobs.by_id)),
@@ -145,14 +145,14 @@ def job_stats(service: JobService) -> Iterator[list[tuple[str, object]]]:
     for name in in_order(jobs.queues):
         queue = jobs.queues.get(name) if name is not None else None
         if queue is None:
-            yield []  # sorting is not finished, or the last job of that name has gone since
+            yield []  # sorting is not finished, or the last job of that name is gone
         else:
             shown = queue.name.decode("latin-1")
             yield [(f"jobs_{shown}_{key}", value) for key, value in job_queue_stats(queue)]
 
 
 def in_order(names: Iterable[S]) -> Iterator[S | None]:
-    """Yield the present names, sorted; before them None for each piece of the work, which takes a millisecond."""
+    """Yield the present names, sorted; before them None for each piece of sorting, which takes a millisecond."""
     left = list(names)
     runs = []
     for at in range(0, len(left), RUN):
@@ -162,7 +162,7 @@ def in_order(names: Iterable[S]) -> Iterator[S | None]:
 
 
 def job_queue_stats(queue: JobQueue) -> Iterator[tuple[str, object]]:
-    """Yield the counts of one name: jobs that are ready, scheduled, leased and finished; and the clients that wait."""
+    """Yield the counts of one name: its ready, scheduled, leased and finished jobs, and the clients that wait."""
     yield "ready", len(queue.ready)
     yield "scheduled", len(queue.scheduled)
     yield "leased", queue.leased

@@ -44,8 +44,9 @@ def by_name(name: str) -> ServerStatus | None:
 
 
 class StatusControl:
-    """The status of a server. `reported` is the one that `status` shows, `enforced` the one in force; they differ
-    during the grace period. `started_ms`: when recovery began. `stop_cause`: the fields of the log event of the stop.
+    """The status of a server. `reported` is the status that the command `status` shows, `enforced` the one in force;
+    they differ during the grace period. `started_ms`: when recovery began. `stop_cause`: the fields of the log event of
+    the stop.
     """
 
     def __init__(self, fs: Fs, path: str, default: ServerStatus, grace_ms: int) -> None:
@@ -53,7 +54,7 @@ class StatusControl:
         self.path = path
         self.grace_ms = grace_ms
         self.reported = self.enforced = default
-        self.due_ms = NEVER_MS  # when the reported status is to be enforced, if it is not yet
+        self.due_ms = NEVER_MS  # when the reported status is to be enforced
         self._is_kept = False
         self.trouble = self._remember()
         self.started_ms = 0
@@ -65,9 +66,9 @@ class StatusControl:
         return self.reported is not self.enforced
 
     def change(self, wanted: ServerStatus, now_ms: int) -> bool:
-        """Report `wanted` at once; enforce it at once if it is no stricter, else after the grace period.
+        """Report `wanted` at once. Enforce it at once if it is no stricter, else after the grace period.
 
-        False, and nothing changes, while another change waits and this one would not loosen. Raises OSError if the
+        Return False, with nothing changed, if another change waits and this one would not loosen. Raises OSError if the
         status cannot be stored.
         """
         loosens = wanted.strictness <= self.enforced.strictness
@@ -103,8 +104,8 @@ class StatusControl:
         self.due_ms = NEVER_MS
 
     def _remember(self) -> str:
-        """Read the status of an earlier run; return what is wrong with the file, "" if nothing is. Raises SpoolError if
-        the file cannot be read.
+        """Read the status of an earlier run. Return what is wrong with the file; "" if it is right. Raises SpoolError
+        if the file cannot be read.
         """
         try:
             text = self.fs.read(self.path, 0, 100).decode("utf-8", "replace").strip()
@@ -114,7 +115,7 @@ class StatusControl:
             raise refused_start(error, self.path) from error
         status = by_name(text)
         if status is None:
-            return f"{self.path} says {text!r}, which is no status"
+            return f"{self.path} says {text!r}, which is not a status"
         self.reported = self.enforced = status
         self._is_kept = True
         return ""

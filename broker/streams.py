@@ -48,10 +48,10 @@ class StreamQueues:
         self.store.tasks = maintenance.tasks
         self.store.on_stuck = self._report_stuck
         self._stuck: dict[str, None] = {}  # families with segments that may be stuck
-        self._blocked: dict[str, str] = {}  # by parent: why no queue may be made beside their files
+        self._blocked: dict[str, str] = {}  # by parent: the reason why no queue may be created in these files
 
     def recover(self, found: SpoolListing, config: Config, now_ms: int) -> None:
-        """Bring every queue of this format into service. Damage is reported, never fatal to other queues. Raises
+        """Bring every queue of this format into service. Damage is reported and does not stop other queues. Raises
         SpoolError.
         """
         self._prepare_archives(config)
@@ -80,9 +80,7 @@ class StreamQueues:
             self._report(Level.ERROR, "journal.unreadable", queue=name, why=str(error), hint=hint)
 
     def _set_aside(self, name: str, files: StreamFiles, now_ms: int) -> None:
-        """Move away the files of readers that keep no journal; all files, if no reader keeps one.
-        Raises OSError.
-        """
+        """Move away the files of readers that keep no journal; all files, if no reader keeps one. Raises OSError."""
         queues = {reader: queue_of_reader(name, reader) for reader in files.readers}
         lapsed = {each for each in queues.values() or [name] if not self._queues.config_of(each).keep_journal}
         if lapsed >= {*(queues.values() or [name])}:
@@ -116,7 +114,7 @@ class StreamQueues:
             queue = self._queues.adopt(queue_name, journal, now_ms)
             self._memory.weigh(queue)
             if not self._is_reachable(queue_name):
-                hint = "no client can name this reader, and its items stay; remove its file if they are not needed"
+                hint = "no client can name this reader, so its items stay; remove its file if they are not needed"
                 self._report(Level.WARNING, "reader.unreachable", queue=queue_name, hint=hint)
 
     def _block(self, name: str, files: StreamFiles, why: str) -> None:
@@ -127,14 +125,16 @@ class StreamQueues:
             self._queues.block(queue_name, why)
 
     def block_deleted(self, name: str, why: str) -> None:
-        """Block the name of a deleted queue with files that are still to be removed: no queue may be made
-        beside them.
+        """Block the name of a deleted queue with files that are still to be removed: no queue may be created in these
+        files.
         """
         self._blocked[parent_of(name) or name] = why
         self._queues.block(name, why)
 
     def unblock_deleted(self, name: str, others: Iterable[str]) -> None:
-        """Unblock the name after those files have been removed. `others`: the deleted queues that still have files."""
+        """Unblock the name after those files have been removed. `others` are the deleted queues that still have
+        files.
+        """
         del self._queues.blocked[name]
         family = parent_of(name) or name
         if family not in {parent_of(other) or other for other in others}:
@@ -159,8 +159,8 @@ class StreamQueues:
             self._report(Level.WARNING, "journal.format", queue=name, found=found.value, hint=hint)
 
     def check(self, name: str) -> None:
-        """Check that `name` may be used. Raises Refused if it belongs to a queue that cannot be served: its files must
-        stay as they are.
+        """Check that `name` may be used. Raises Refused if it belongs to a queue that cannot be served, because its
+        files must stay as they are.
         """
         parent = parent_of(name) or name
         if parent in self._blocked:
@@ -173,7 +173,7 @@ class StreamQueues:
         return self.store.create(name, config, self._queues.config_of, now_ms)
 
     def look_after(self, member: GroupMember, now_ms: int) -> None:
-        """Trim files after a batch of changes of this one has been written. Raises JournalFailure."""
+        """Trim files after a batch of changes of this queue has been written. Raises JournalFailure."""
         assert isinstance(member, Appender)
         try:
             if isinstance(member, ReaderLog):
@@ -181,7 +181,7 @@ class StreamQueues:
             family = self.store.families[member.queue]
             family.trim()
         except OSError as error:
-            raise self.store.group.failure(f"cannot tidy {member.path}", error) from error
+            raise self.store.group.failure(f"cannot trim {member.path}", error) from error
         memory = self._memory
         queue = self._queues.find(member.queue_name) if isinstance(member, ReaderLog) else None
         if queue is not None:
@@ -190,13 +190,13 @@ class StreamQueues:
             memory.weigh_stream(family.stream)
 
     def reclaim(self, room: int, now_ms: int) -> None:
-        """Shrink the segments with the most items that were read, because the disk is full, as far as the remainders
-        fit into `room` bytes. Called each second.
+        """Shrink the segments with the most items that were read, because the disk is full, if the rest of each fits
+        into `room` bytes. Called each second.
         """
         self.reclaim_of(list(self.store.families), room, now_ms)
 
     def reclaim_of(self, names: list[str], room: int, now_ms: int) -> None:
-        """Shrink segments as `reclaim` does, but of these families only."""
+        """Shrink segments of these families, as `reclaim` does."""
         families = self.store.families
         found = [(*families[name].reclaimable(), name) for name in names if name in families]
         worth = [each for each in found if each[0] >= RECLAIMED_BYTES_MIN and each[0] >= each[1]]
@@ -206,7 +206,7 @@ class StreamQueues:
                 self.store.families[name].reclaim(now_ms)
 
     def configure(self, config: Config) -> None:
-        """Apply changed settings of whole queues; `RunningReload` applies those of readers."""
+        """Apply changed settings of whole queues. `RunningReload` applies the settings of readers."""
         try:
             self._prepare_archives(config)
         except SpoolError as error:
@@ -232,20 +232,20 @@ class StreamQueues:
 
     def _report_stuck(self, name: str, error: OSError, now_ms: int) -> None:
         self._stuck[parse(name).queue] = None
-        todo = remedy_in_service(error, "see to it that it can be removed")
-        hint = f"nothing in it is needed, and it stays until it can be removed; {todo}; it is tried again each second"
+        todo = remedy_in_service(error, "make it removable for this user")
+        hint = f"no item in it is needed, and it stays until removed; {todo}; the server tries again each second"
         why = described(error, name)
         kind = parse(name).queue, error.errno  # `why` names the file, and there may be thousands of them
         self._rate_limited.of_kind(kind, Level.WARNING, "segment.stuck", now_ms, file=name, why=why, hint=hint)
 
     @property
     def stuck_segments(self) -> int:
-        """The number of segments that have been read and stay, because the system refuses to remove them."""
+        """The number of segments that have been read, but stay because the system refuses to remove them."""
         families = [self.store.families.get(name) for name in self._stuck]
         return sum(len(family.stuck) for family in families if family is not None)
 
     def remove_stuck(self) -> None:
-        """Try again to remove stuck segments of a few families, one after the other. Called each second."""
+        """Try again to remove stuck segments of a few families, in turns. Called each second."""
         for name in list(self._stuck)[:STUCK_AT_ONCE]:
             del self._stuck[name]
             family = self.store.families.get(name)
@@ -254,9 +254,9 @@ class StreamQueues:
                 family.remove_stuck()
 
     def trim(self, searched: Container[str]) -> None:
-        """Remove the segments that all readers had passed before the start: nothing else does until something is put or
-        read. Call it when transfers and undo operations have been recovered. Segments of `searched` stay: those that
-        could not be recovered may still have to find a copy there.
+        """Remove the segments that all readers had passed before the start: otherwise they would stay until the next
+        put or get. Call this when transfers and undo operations have been recovered. Segments of `searched` stay,
+        because operations that could not be recovered may still have to find a copy in them.
         """
         for name, family in self.store.families.items():
             if name not in searched:

@@ -1,7 +1,7 @@
-"""Timers: one moment for each owner. A few milliseconds late is fine, early is not.
+"""Timers: one moment for each owner. A timer may fire a few milliseconds late, but never early.
 
-Thousands of waits begin and end every second and few ever time out, so setting and dropping a timer costs a dictionary
-entry; a heap alone would keep every dropped timer until its time. Slots without an owner are removed once
+Thousands of waits begin and end every second and few ever time out, so setting and dropping a timer costs one
+dictionary entry; a heap alone would keep every dropped timer until its time. Slots without an owner are removed once
 they outnumber the owners, so that memory follows the number of owners.
 
 An owner with much to do takes a share of the turn by `clock`, and asks for the next turn with `soon`.
@@ -14,12 +14,12 @@ import heapq
 from staniel.broker.share import StepClock
 from staniel.queues.interfaces import TimerOwner
 
-SLOT_MS = 8  # moments within one slot come due together, at its end
+SLOT_MS = 8  # the moments within one slot come due together, at its end
 NEVER_MS = 2**63 - 1
-WORK_PER_TURN = 20_000  # in dropped items, 0.2 us each; owners that are due after that are called in the next turn
-SOON_WORK_PER_TURN = WORK_PER_TURN // 2  # owners that ask for every turn leave the others their share
-TIMER_COST = 5  # dropped entries cost as much as an owner that does little and returns no figure
-SLOTS_SPARE = 64  # beside two an owner; beyond that the slots without an owner are removed
+WORK_PER_TURN = 20_000  # in dropped items, 0.2 us each; the other owners that are due are called in the next turn
+SOON_WORK_PER_TURN = WORK_PER_TURN // 2  # owners that call `soon` every turn leave the others their share
+TIMER_COST = 5  # the same as several dropped entries: an owner that does little may return no figure
+SLOTS_SPARE = 64  # beyond two an owner; if there are more, slots without an owner are removed
 
 
 class Timers:
@@ -37,7 +37,7 @@ class Timers:
         return len(self._slot_of)
 
     def set(self, owner: TimerOwner, at_ms: int) -> None:
-        """Call `owner.on_timer` at `at_ms`, instead of any moment set before."""
+        """Call `owner.on_timer` at `at_ms`, instead of at any moment set before."""
         slot = at_ms // SLOT_MS + 1
         before = self._slot_of.get(owner)
         if before is not None:
@@ -55,7 +55,7 @@ class Timers:
             owners[owner] = None
 
     def soon(self, owner: TimerOwner) -> None:
-        """Call `owner.on_timer` once, in this turn or the next, in addition to any moment set."""
+        """Call `owner.on_timer` once, in this turn or the next, in addition to the moment that is set."""
         self._soon[owner] = None
         self.due_ms = 0
 
@@ -66,17 +66,17 @@ class Timers:
             del self._slots[slot][owner]
 
     def _clear_away(self) -> None:
-        """Remove the slots without an owner; at least half are such when this is called."""
+        """Remove the slots without an owner. When this is called, at least half have none."""
         self._slots = {slot: owners for slot, owners in self._slots.items() if owners}
         self._heap = list(self._slots)
         heapq.heapify(self._heap)
 
     def is_behind(self, now_ms: int) -> bool:
-        """Tell whether moments have come whose owners have not been called."""
+        """Tell whether there are due owners that have not been called."""
         return self._next_slot_ms() <= now_ms
 
     def next_ms(self) -> int:
-        """Return when `fire` has something to do; NEVER_MS: not before a timer is set."""
+        """Return when `fire` has something to do; NEVER_MS: never, unless a timer is set."""
         return 0 if self._soon else self._next_slot_ms()
 
     def _next_slot_ms(self) -> int:
@@ -88,13 +88,13 @@ class Timers:
         return NEVER_MS
 
     def fire(self, now_ms: int) -> None:
-        """Call the owners whose moment has come, in the order of the moments, until a turn's work is done."""
+        """Call the due owners in the order of their moments, until a turn's work is done."""
         work = self._fire_soon(now_ms) if self._soon else 0
-        may_go_on = True  # at least one owner has its turn, however much the owners of `soon` have done
+        may_go_on = True  # at least one owner is called, however much work the owners of `soon` have done
         while may_go_on and self._next_slot_ms() <= now_ms:
             owners = self._slots[self._heap[0]]
             for owner in list(owners):
-                if owner in owners:  # an owner that is called may drop another
+                if owner in owners:  # a called owner may drop another
                     self.drop(owner)
                     work += owner.on_timer(now_ms) or TIMER_COST
                     if work >= WORK_PER_TURN:
@@ -103,7 +103,7 @@ class Timers:
         self.due_ms = self.next_ms()
 
     def _fire_soon(self, now_ms: int) -> int:
-        """Call the owners of `soon`. Owners that ask again while they are called come after the others."""
+        """Call the owners of `soon`. Those that call `soon` again meanwhile come after the others."""
         work = 0
         for owner in list(self._soon):
             del self._soon[owner]

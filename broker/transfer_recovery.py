@@ -1,7 +1,7 @@
-"""Recovery of transfers that an earlier run has left unfinished: at startup, or when their queues can be read again.
+"""Recovery of transfers that an earlier run left unfinished: at startup, or when their queues can be read again.
 
-The intent and the files of both queues together show what has happened. The transaction tells which of several equal
-items has left (in libkestrel's format the item's id does); the position tells which copy belongs to which item.
+The intent and the files of both queues together show what has happened. The transaction (in libkestrel's format the
+item's id) tells which of several equal items has left; the position tells which copy belongs to which item.
 """
 
 from __future__ import annotations
@@ -34,12 +34,14 @@ from staniel.queues.xids import steps_past
 
 
 def _has_zeros(added_ms: int) -> bool:
-    """Tell whether some of the bytes of a time that are not zero at present are: a power cut may have taken them."""
+    """Tell whether a byte of a time is zero although it is not zero in present times: a power cut may have torn the
+    time.
+    """
     return 0 in added_ms.to_bytes(8, "little", signed=True)[:6]
 
 
 class TransferRecovery:
-    """The recovery of transfers. `transfer_log.kept` are the intents whose outcome is unknown as long as a file cannot
+    """The recovery of transfers. `transfer_log.kept` has the intents whose outcome is unknown as long as a file cannot
     be read.
     """
 
@@ -55,32 +57,32 @@ class TransferRecovery:
         self.queues = queues
         self._pin, self._unpin = pin, unpin
         self._pinned: dict[str, tuple[Queue, Pinned]] = {}
-        """Files, by target, that are served and could not be searched. They are not rewritten until they have been
-        searched: the copies could not be found any more.
+        """Files that are served but could not be searched, by target. They are not rewritten until they have been
+        searched, because the copies could not be found in them after that.
         """
         self.spool = spool
         self.transfer_log = transfer_log
         self.report = report
         self._held: dict[int, tuple[Queue, Delivery]] = {}  # by intent: items held back until its outcome is known
-        self.fates: dict[int, Fate | None] = {}  # by intent, of the last `recover`; None: the copy never landed
-        self._ended: set[int] = set()  # intents that `retry` has finished, until that is durable
-        self._claimed: dict[str, set[FilePosition]] = {}  # by target: copies that an intent or an undo has
-        self._copies: dict[int, bytes] = {}  # by intent, during the search: a checksum shows less than the bytes
+        self.fates: dict[int, Fate | None] = {}  # results of the last `recover`, by intent; None: the copy never landed
+        self._ended: set[int] = set()  # intents that `retry` has finished, until their end is durable
+        self._claimed: dict[str, set[FilePosition]] = {}  # copies that belong to an intent or an undo, by target
+        self._copies: dict[int, bytes] = {}  # during the search, by intent: a checksum shows less than the bytes
         self._torn: dict[int, Log | ReaderLog] = {}  # by intent, of the last search: where a torn copy was removed
         self.also_wanted: Callable[[], set[str]] = set  # queues in whose files others still have to search
 
     def recover(self, of_operations: Callable[[], list[Intent]] = list) -> list[Intent]:
-        """Finish the transfers that can be finished, also `of_operations`, which is called when the log has been read.
-        Call it when every queue is loaded, none has been changed, and open reads have not been put back. Returns the
-        intents that must be kept; the others may be forgotten once everything is durable.
+        """Finish the transfers that can be finished, including `of_operations`, which is called when the log has been
+        read. Call this when every queue is loaded, none has been changed, and open reads have not been put back. Return
+        the intents that must be kept; the others may be removed once everything is durable.
         """
         found = self._read()
         self._claimed.clear()
         return self._go_through(found + of_operations(), 0)
 
     def _read(self) -> list[Intent]:
-        """Read the log. A damaged file is copied to the quarantine and reported. Raises SpoolError if it cannot be
-        read: without it items that were on their way would be in both queues.
+        """Read the log. Copy a damaged file to the quarantine and report it. Raises SpoolError if the file cannot be
+        read: without it the items of running transfers would be in both queues.
         """
         log, fs, own = self.transfer_log, self.spool.fs, self.spool.own
         try:
@@ -94,14 +96,14 @@ class TransferRecovery:
         except OSError as error:
             saved_as = f"not saved: {error.strerror}"
         lost = "an item whose line is lost may be in both queues"
-        hint = lost if log.damage.lost else "what was under way is finished as it was meant"
+        hint = lost if log.damage.lost else "all intents are whole, and their transfers are finished"
         counts = structs.asdict(log.damage)
         self.report(Level.ERROR, "intents.damaged", file=log.path, **counts, saved_as=saved_as, hint=hint)
         return found
 
     def retry(self, now_ms: int) -> None:
-        """Recover transfers as at startup, because some queues can be read again. An intent is ended when its outcome
-        is durable.
+        """Recover transfers as at startup, because some queues can be read again. An intent ends when its outcome is
+        durable.
         """
         self._claimed.clear()
         known = self.transfer_log.kept
@@ -118,11 +120,11 @@ class TransferRecovery:
             self.spool.group.call_when_durable(self.transfer_log, partial(self._searched, logs))
 
     def _searched(self, logs: Pinned, now_ms: int) -> None:
-        """Release the pins of files that were searched: the results are durable."""
+        """Release the pins of files that were searched. The results are durable."""
         self._unpin(logs)
 
     def pinned(self, queue: Queue) -> Pinned:
-        """Return the files of `queue` that must stay as they are, because a copy must still be searched for in them."""
+        """Return the files of `queue` that must not be changed, because a copy must still be searched for in them."""
         of, logs = self._pinned.get(queue.name, (None, []))
         return logs if of is queue else []
 
@@ -131,8 +133,8 @@ class TransferRecovery:
         return any(log in logs for _, logs in self._pinned.values())
 
     def _end_durably(self, intent: Intent, now_ms: int) -> None:
-        """End a kept intent when the changes made for it are durable. Until then its target's journal may be rewritten,
-        and a startup after a power cut would search for the copy in vain: so its fate is written first.
+        """End a kept intent when the changes made for it are durable. Then its target's journal may be rewritten, and a
+        startup after a power cut would not find the copy any more, so the result is written first.
         """
         number, source = intent.begin, self.queues.known(intent.source)
         if self.fates[number] is None:  # nothing leaves the source because of the intent
@@ -141,7 +143,7 @@ class TransferRecovery:
             self.transfer_log.end_durably(number)
             return
         log = None if source is None else removal_log(source.journal)
-        if log is None:  # nothing leaves the source on the disk
+        if log is None:  # nothing leaves the source's files
             self.transfer_log.end_intent(number)
             return
         self._ended.add(number)
@@ -150,8 +152,8 @@ class TransferRecovery:
 
     def find_copies(self, target: str, position: tuple[int, int], items: list[Item], now_ms: int) -> set[int]:
         """Return which of `items`, by their places, have copies with the same times in `target`, behind `position`,
-        that belong to no intent or other undo. Torn copies that a power cut has left of the other items are removed,
-        and that is durable then. Call it after `recover` or `retry`. Raises OSError.
+        that belong to no intent or other undo. Torn copies of the other items, which a power cut has left, are removed,
+        and the removal is durable on return. Call this after `recover` or `retry`. Raises OSError.
         """
         queue = self.queues.known(target)
         if queue is None or not items:
@@ -181,16 +183,16 @@ class TransferRecovery:
         return fates
 
     def withdraw(self, source: Queue) -> None:
-        """Forget the items held back in `source`, which is no longer served and whose files stay: they will be searched
-        again.
+        """Forget the items held back in `source`, which is not served any more and whose files stay. They will be
+        searched again.
         """
         self._held = {number: held for number, held in self._held.items() if held[0] is not source}
         if self.pinned(source):
             del self._pinned[source.name]
 
     def deleted(self, source: Queue) -> None:
-        """Forget the items held back in `source`, which is deleted with its files. Nothing must be searched for in
-        another queue of its name: the intents end as soon as no crash can bring the files back.
+        """Forget the items held back in `source`, which is deleted with its files. Another queue of its name must not
+        be searched for copies, so the intents end as soon as no crash can bring the files back.
         """
         if self.pinned(source):
             del self._pinned[source.name]
@@ -218,8 +220,8 @@ class TransferRecovery:
         return end
 
     def _go_through(self, intents: list[Intent], now_ms: int) -> list[Intent]:
-        """Return the intents that must be kept. Copies are searched first, because the steps after that change
-        journals.
+        """Carry out what the intents require and return those that must be kept. Copies are searched for first, because
+        the later steps change journals.
         """
         found: dict[int, Fate | None] = {}
         self._torn.clear()
@@ -233,7 +235,7 @@ class TransferRecovery:
         return sorted(kept, key=lambda intent: intent.begin)
 
     def _find_fates(self, target: str, intents: list[Intent]) -> dict[int, Fate | None]:
-        """Return the fate of the copies in `target`, by intent; None: the copy never landed."""
+        """Return the results of the search for copies in `target`, by intent; None: the copy never landed."""
         fates = {intent.begin: intent.fate for intent in intents}
         asked = [intent for intent in intents if intent.fate is Fate.UNKNOWN]
         if not asked or self.is_blocked(target):
@@ -242,8 +244,8 @@ class TransferRecovery:
             return {**fates, **self._look_for(target, asked)}
         except OSError as error:
             hint = (
-                "items for it are held back in their queues, and its journal is not rewritten: it grows until the "
-                "copies have been searched for; see to it that its files can be read, then reload"
+                "items for it are held back in their queues, and its journal is not rewritten: it grows until they "
+                "can be searched; make its files readable for this user, then reload"
             )
             self.report(Level.WARNING, "transfer.kept", target=target, why=str(error), hint=hint)
             queue = self.queues.known(target)
@@ -252,9 +254,9 @@ class TransferRecovery:
             return {**fates}
 
     def _look_for(self, target: str, intents: list[Intent]) -> dict[int, Fate | None]:
-        """Search for copies. They were written in the order of the intents, so of equal ones that landed the first
-        belongs to the first; but items that have left their queue have landed, whatever the order. A torn copy that a
-        power cut has left of one that did not land is removed. Raises OSError.
+        """Search for copies. They were written in the order of the intents, so of equal copies the first belongs to the
+        first intent. But copies of items that have left their source have landed, whatever the order. If a copy did not
+        land, remove what a power cut has left of it. Raises OSError.
         """
         claimed = self._claimed.setdefault(target, set())
         if len({intent.copy_key for intent in intents}) < len(intents):
@@ -265,7 +267,7 @@ class TransferRecovery:
         landed: dict[tuple[int, int, int], list[tuple[FilePosition, bytes]]] = {}
         keys, sizes = {intent.copy_key for intent in intents}, {intent.size for intent in intents}
         times = {intent.added_ms for intent in intents}
-        suspects: list[tuple[FilePosition, Item]] = []  # that may be torn copies
+        suspects: list[tuple[FilePosition, Item]] = []  # possible torn copies
         for place, item in search.added_since(min(places)):
             if (key := key_of(item)) in keys:
                 if place not in claimed:
@@ -290,8 +292,8 @@ class TransferRecovery:
     def _claim(
         self, intent: Intent, place: FilePosition, copies: list[tuple[FilePosition, bytes]]
     ) -> tuple[FilePosition, bytes] | None:
-        """Remove from `copies` the first, in their order, that may be the one of `intent`, and return it. Copies ahead
-        of `place` stay for others.
+        """Remove from `copies` the first one, in their order, that may belong to `intent`, and return it. Copies before
+        `place` belong to others.
         """
         held = self._held.get(intent.begin)
         for at in range(bisect_left(copies, place, key=itemgetter(0)), len(copies)):
@@ -300,8 +302,8 @@ class TransferRecovery:
         return None
 
     def _is_still_there(self, intent: Intent) -> bool:
-        """Tell whether the item may still be in its source; False: its removal is recorded, and so its copy is durable.
-        Only transactions show that, not ids.
+        """Tell whether the item may still be in its source. If not, its removal is recorded, and so its copy is
+        durable. Only transactions show that; ids do not.
         """
         source = self.queues.known(intent.source)
         if source is None or not intent.xid or intent.begin in self._held:
@@ -310,7 +312,7 @@ class TransferRecovery:
 
     def _remove_torn(self, target: str, intent: Intent, torn: Item) -> bool:
         """Remove `torn` if it is the torn copy, left by a power cut, of `intent`, whose item is still in its source.
-        Returns True if it is. Raises OSError.
+        Return True if it was. Raises OSError.
         """
         queue = self.queues.known(target)
         if queue is None or not intent.is_torn(torn):
@@ -328,7 +330,7 @@ class TransferRecovery:
         return True
 
     def _waiting(self, intent: Intent) -> Item | None:
-        """Return the item whose copy has not landed, still in its source; None if it is not there. Raises OSError."""
+        """Return the item in its source whose copy has not landed; None if it is not there. Raises OSError."""
         if (held := self._held.get(intent.begin)) is not None:
             return held[1].item
         source = self.queues.known(intent.source)
@@ -343,7 +345,7 @@ class TransferRecovery:
     def _apply_fates(
         self, name: str, intents: list[Intent], found: dict[int, Fate | None], now_ms: int
     ) -> Iterable[Intent]:
-        """Do in one source what the fate of the copies requires; return the intents that must be kept."""
+        """Do in one source what the results for its copies require. Return the intents that must be kept."""
         source = self.queues.known(name)
         if source is None:
             if not self.is_blocked(name):
@@ -358,19 +360,19 @@ class TransferRecovery:
                 if not self._finish_intent(source, intent, fate, last, now_ms):
                     kept.append(intent)
             except OSError as error:
-                hint = "its items for other queues stay in it; see to it that its files can be read, then reload"
+                hint = "its items for other queues stay in it; make its files readable for this user, then reload"
                 self.report(Level.WARNING, "transfer.kept", source=name, why=str(error), hint=hint)
                 if fate is not None:
                     kept.append(replace(intent, fate=fate))
         return kept
 
     def _finish_intent(self, source: Queue, intent: Intent, fate: Fate | None, last: int, now_ms: int) -> bool:
-        """Finish an intent; return whether it has ended. `last`: the last transaction that the journal knew of. Raises
+        """Finish an intent. Return whether it has ended. `last`: the last transaction that the journal knew of. Raises
         OSError.
         """
         holder, held = self._held.pop(intent.begin, (None, None))
         if holder is not source:
-            held = None  # that queue is deleted; its files may have come back as another
+            held = None  # that queue is deleted, and the files may now belong to another one
         if fate is None:
             if held is not None:
                 source.take_back(held)
@@ -385,9 +387,9 @@ class TransferRecovery:
         return True
 
     def _find(self, source: Queue, intent: Intent, last: int) -> Delivery | None:
-        """Set aside the item that has to leave, and return it; None if it has left. Its transaction is recorded before
-        its removal: an item whose transaction the journal knows and that is not open has left, and an equal one that
-        waits is another.
+        """Set aside the item that must leave, and return it; None if it has left. Its transaction is recorded before
+        its removal, so an item whose transaction is in the journal and not open has left; a waiting equal item is
+        another one.
         """
         if intent.xid and steps_past(last, intent.xid) <= 0:
             return set_aside_open(source, intent.xid, intent.matches)

@@ -43,7 +43,7 @@ from staniel.queues.past import PAST_BYTES_MAX, Why, next_past
 from staniel.queues.queue import Queue, QueueState
 from staniel.queues.registry import Queues, Refused
 
-ASIDE_BYTES_MAX = 1 << 20  # payload of one queue held in memory outside its line
+ASIDE_BYTES_MAX = 1 << 20  # of payload of one queue, in memory outside its line
 RETRY_MS = 1000
 NOTE_OVERHEAD_BYTES = 2 * PAST_BYTES_MAX  # the past of a copy, as records
 
@@ -61,9 +61,9 @@ class Transfer(Struct, frozen=True):
 
     @property
     def past(self) -> bytes:
-        """The encoded past of the copy: a dead letter's new past, any other item's own, if it has one. An item that
-        expires into another queue gets no new past: Kestrel moves expired items, too, and its journals hold the bare
-        item.
+        """The encoded past of the copy: the new past of a dead letter, or the own past of any other item, if it has
+        one. An item that expires into another queue gets no new past: Kestrel moves expired items, too, and its
+        journals hold the bare item.
         """
         taken = self.taken
         if self.reason is not Reason.DEAD:
@@ -98,29 +98,29 @@ class Transfers:
         self.rate_limited = RateLimitedSink(report)
         self._waiting: deque[Transfer] = deque()
         self._stuck: dict[Queue, list[Transfer]] = {}
-        # No transfer from or to these files begins for now.
+        # Files from or to which no transfer may begin now.
         self._on_hold: dict[Log | ReaderLog | StreamWriter, None] = {}
         self._held_back: list[Transfer] = []  # wait until their files are no longer on hold
         self.unblocked: list[Log | ReaderLog | StreamWriter] = []  # files that block transfers, with none under way
-        self.next_ms = NEVER_MS  # when the stuck ones are tried again
+        self.next_ms = NEVER_MS  # when the refused transfers are tried again
         self._busy = False
         self._announcing: dict[str, object] = {}
         self._to_come = 0  # announcements whose copies have not been added
-        self._wall_waits = False  # a step back waits until there are none
+        self._wall_waits = False  # a step back of the wall clock waits until there are none
 
     def may_announce(self, target: str, operation: object) -> bool:
-        """Tell whether `operation` may note copies that it is going to add to `target`. Only one at a time may: it adds
-        them after their notes, so after a crash the copies of two operations could not be told apart if their items are
-        equal.
+        """Tell whether `operation` may note copies that it will add to `target`. Only one operation at a time may. It
+        adds the copies after their notes, so after a crash the copies of two operations could not be distinguished if
+        their items are equal.
         """
         return not self._wall_waits and self._announcing.get(target, operation) is operation
 
     def announce(self, target: str, operation: object) -> None:
-        """Note that `operation` has written notes of copies for `target`. Others wait until `end_announcing`. Call
-        `came` when the copies are added.
+        """Note that `operation` has written notes of copies for `target`. Other operations wait until `end_announcing`.
+        Call `came` when the copies are added.
 
-        Clients may put equal items until then, and recovery tells these from the copies by their times alone: the
-        copies have the times of `earlier`, and the wall clock is not set back meanwhile (`may_set_back`).
+        Clients may put equal items until then, and recovery distinguishes these from the copies by their times alone:
+        the copies have the times of `earlier`, and the wall clock is not set back meanwhile (`may_set_back`).
         """
         assert self.may_announce(target, operation)
         self._announcing[target] = operation
@@ -135,20 +135,20 @@ class Transfers:
 
     @property
     def are_copies_to_come(self) -> bool:
-        """True if copies are announced, and not yet added."""
+        """True if copies have been announced and not yet added."""
         return self._to_come > 0
 
     def may_set_back(self) -> bool:
-        """Tell whether the calendar may follow a step back of the wall clock: otherwise a put could get the time of a
-        copy that is to come. If not, no more copies may be announced, and the wall clock is checked again when none are
-        to come.
+        """Tell whether the calendar may follow a step back of the wall clock. If copies are to come it may not, because
+        a put could get the time of such a copy; then no more copies may be announced, and the wall clock is checked
+        again when all have come.
         """
         self._wall_waits = self.are_copies_to_come
         return not self._wall_waits
 
     def earlier(self, item: Item, now_ms: int) -> Item:
-        """Return `item` as its copy is to be announced: added before `now_ms`, by the wall clock. The wall clock may
-        have been set back since `item` was put.
+        """Return `item` with the time of its copy: added before `now_ms`, by the wall clock, and also if that clock was
+        set back since `item` was put.
         """
         calendar, latest_ms = self.queues.calendar, self.latest_ms(now_ms)
         if item.added_ms <= latest_ms:
@@ -156,11 +156,11 @@ class Transfers:
         return item_with(past_bytes(item), item.data, latest_ms, calendar.renewed_ms(item, now_ms), item.flags)
 
     def latest_ms(self, now_ms: int) -> int:
-        """Return the latest time that a copy may have which is announced now."""
+        """Return the latest time that a copy may have if it is announced now."""
         return self.queues.calendar.wall_ms(now_ms) - 1
 
     def end_announcing(self, target: str, operation: object) -> None:
-        """End the announcements of `operation`, all of whose outcomes are durable."""
+        """End the announcements of `operation`. All of their outcomes are durable."""
         if self._announcing.get(target) is operation:
             del self._announcing[target]
 
@@ -172,8 +172,8 @@ class Transfers:
         now_ms: int,
         target: str = "",
     ) -> None:
-        """Transfer an item. A put into the target may expire other items there: they wait in a line here, not on the
-        stack.
+        """Transfer an item. A put into the target may expire other items there; their transfers wait in a list, because
+        recursion could exhaust the stack.
         """
         self._enqueue(Transfer(source, taken, reason, target, self.queues.calendar.wall_ms(now_ms)), now_ms)
 
@@ -190,7 +190,7 @@ class Transfers:
 
     def admits(self, source: Queue, size: int) -> Admission:
         """Return when an expired item may leave. It is admitted like a put, and at most ASIDE_BYTES_MAX of one queue
-        are under way.
+        are under way at a time.
         """
         aside_bytes = source.in_transfer_bytes
         if aside_bytes and aside_bytes + size > ASIDE_BYTES_MAX:
@@ -213,17 +213,15 @@ class Transfers:
         self.next_ms = min(self.next_ms, now_ms + RETRY_MS)
 
     def has_under_way(self, queue: Queue) -> bool:
-        """Tell whether a transfer from or to `queue` may still have to be finished after a crash: until its intent's
-        end is durable, the files of both queues must be those that the intent names. Files in which recovery must still
-        search for a copy do not count: once they are deleted there is none.
+        """Tell whether a transfer from or to `queue` may still have to be finished after a crash. Until its intent's
+        end is durable, the files of both queues must be those that the intent names. Files that recovery must still
+        search for a copy do not count: once they are deleted there is no copy.
         """
         searched = self.recovery.pinned(queue)
         return any(log.open_transfers > searched.count(log) for log in ends_of(queue))
 
     def pin(self, queue: Queue) -> Pinned:
-        """Keep the files of `queue` until `unpin` like those of a queue with transfers under way: neither rewritten nor
-        deleted.
-        """
+        """Keep the files of `queue` until `unpin`, as during a transfer: they are neither rewritten nor deleted."""
         logs = ends_of(queue)
         for log in logs:
             log.open_transfers += 1
@@ -237,7 +235,7 @@ class Transfers:
                 self.unblocked.append(each)
 
     def hold(self, queue: Queue) -> None:
-        """Begin no transfer from or to `queue` until `resume`, so that the transfers under way come to an end."""
+        """Begin no transfer from or to `queue` until `resume`, so that the running transfers come to an end."""
         self._on_hold.update(dict.fromkeys(ends_of(queue)))
 
     def is_held_back(self, queue: Queue) -> bool:
@@ -270,7 +268,7 @@ class Transfers:
     def _transfer(self, transfer: Transfer, now_ms: int) -> None:
         source, taken, name = transfer.source, transfer.taken, transfer.destination
         if source.state is QueueState.CLOSED:
-            return  # the queue was deleted with the item meanwhile, or the server stops and the item stays
+            return  # the queue was deleted with the item, or the server stops and the item stays
         if self._is_called_off(transfer, name, now_ms):
             return
         if self.group.is_full:
@@ -294,7 +292,7 @@ class Transfers:
         elif own is not None and log is not None:
             self._begin_transfer(source, taken, own, target, log, copy, now_ms)
         else:
-            # One of the two is in memory alone, so a crash cannot leave them out of step.
+            # One of the two queues has no journal, so a crash cannot make them inconsistent.
             target.add(copy, now_ms, forced=True)
             source.release(taken)
 
@@ -304,7 +302,7 @@ class Transfers:
         return log in self._on_hold or (log.blocks_transfers and not self.recovery.keeps(log))
 
     def _is_called_off(self, transfer: Transfer, name: str, now_ms: int) -> bool:
-        """Keep an item in its queue if a reload has removed its target while the item waited. Returns whether
+        """Return the item to its queue if a reload has removed its target while the item waited. Return whether
         it has.
         """
         if name and not (transfer.reason is Reason.MOVED and name in self.queues.aliases):
@@ -323,7 +321,7 @@ class Transfers:
         copy: Item,
         now_ms: int,
     ) -> None:
-        """Begin a transfer. Neither journal is rewritten before its end: the copy must be found where it was
+        """Begin a transfer. Neither journal is rewritten before its end, because the copy must be found where it was
         written.
         """
         number = self.transfer_log.log_intent(source.name, taken, target.name, next_write_position(log), copy)
@@ -336,14 +334,14 @@ class Transfers:
     def _copy_synced(
         self, source: Queue, taken: Delivery, own: Log | ReaderLog, log: Log | StreamWriter, number: int, now_ms: int
     ) -> None:
-        """Remove the item from its source, because the copy is durable."""
+        """Remove the item from its source. The copy is durable."""
         log.transfers_in -= 1
         source.release(taken)
         self.group.call_when_durable(own, partial(self._removal_synced, own, log, number))
 
     def _removal_synced(self, own: Log | ReaderLog, log: Log | StreamWriter, number: int, now_ms: int) -> None:
-        """End the intent, because the removal is durable. The intent's end must be durable, too, before one of the
-        journals is rewritten: a transaction's number has a meaning only in the journal that records it.
+        """End the intent. The removal is durable. The intent's end must be durable, too, before one of the journals is
+        rewritten: a transaction's number has a meaning only in the journal that records it.
         """
         self.transfer_log.end_intent(number)
         self.group.call_when_durable(self.transfer_log, partial(self._end, own, log))

@@ -1,7 +1,8 @@
-"""Items removed for good whose replies have not left yet: if the client disconnects first, they are put back.
+"""Items that were removed for good, until their replies are sent. If the client disconnects before that, they are put
+back.
 
-For each item there is the position in the client's output at which its reply begins; the hub reports how many bytes
-have left.
+For each item there is the position in the client's output at which its reply begins. The hub reports how many bytes
+were sent.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ Entry = tuple[int, Queue, Delivery]
 
 
 class Recipient(Protocol):
-    """A client whose replies stand in `out` until they leave."""
+    """A client with replies in `out` that are not sent yet."""
 
     out: list[bytes]
 
@@ -26,7 +27,7 @@ Client = TypeVar("Client", bound=Recipient)
 
 class SessionUnsent:
     """The unsent items of one client. `new`: by the piece of its session's `out` in which the item's reply begins.
-    `placed`: by the number of bytes ahead of that, counted from where `sent` was 0.
+    `placed`: by the number of bytes before the reply, counted from where `sent` was 0.
     """
 
     __slots__ = ("new", "placed", "sent")
@@ -38,7 +39,7 @@ class SessionUnsent:
 
 
 class UnsentItems(Generic[Client]):
-    """Unsent items of all sessions. `new`: the sessions that got some in replies of this turn."""
+    """The unsent items of all sessions. `new`: the sessions with new ones from replies of this turn."""
 
     __slots__ = ("by_session", "new")
 
@@ -55,7 +56,7 @@ class UnsentItems(Generic[Client]):
         self.new[session] = None
 
     def place(self, session: Client, ahead_bytes: int) -> None:
-        """Place the new items of a session, whose `out` stands behind `ahead_bytes` bytes that have not left."""
+        """Place the new items of a session, whose `out` begins after `ahead_bytes` unsent bytes."""
         owed, out = self.by_session[session], session.out
         at, done = owed.sent + ahead_bytes, 0
         for piece, queue, taken in owed.new:
@@ -65,7 +66,7 @@ class UnsentItems(Generic[Client]):
         owed.new.clear()
 
     def left(self, session: Client, size: int) -> None:
-        """Note that `size` bytes have left: an item whose reply has begun to leave belongs to the client."""
+        """Note that `size` bytes were sent. An item with the first byte of its reply sent belongs to the client."""
         owed = self.by_session.get(session)
         if owed is None:
             return
@@ -77,7 +78,7 @@ class UnsentItems(Generic[Client]):
             del self.by_session[session]
 
     def pop(self, session: Client) -> list[tuple[Queue, Delivery]]:
-        """Remove and return the items of which no byte has left."""
+        """Remove and return the items whose replies have no byte sent."""
         self.new.pop(session, None)
         owed = self.by_session.pop(session, None)
         return [] if owed is None else [(queue, taken) for _, queue, taken in (*owed.placed, *owed.new)]

@@ -2,7 +2,7 @@
 socket, by a password or a token.
 
 Without users every client may do everything, as with Kestrel and memcached. The exception is a server that listens
-beyond loopback: clients from the network may put and take, and nothing else (`[server] operator_commands`).
+beyond loopback: there clients from the network may only put and take (`[server] operator_commands`).
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class User(Struct, frozen=True):
     token: bytes
 
     def replaces(self, other: User) -> bool:
-        """Tell whether clients of `other` keep their connections as this user: the same secrets, and no fewer
-        rights.
+        """Tell whether clients of `other` may keep their connections as this user: it has the same secrets, and no
+        fewer rights.
         """
         same = (self.password, self.certificates, self.uids, self.token)
         old = (other.password, other.certificates, other.uids, other.token)
@@ -44,8 +44,8 @@ class User(Struct, frozen=True):
 
 
 class Logins:
-    """Counts of logins, and the memory of right passwords; across reloads. `key`: of the digests, secret and new in
-    each process. `own_uids`: the server's own user and root, who may do everything on Unix sockets.
+    """Counts of logins, and the memory of right passwords, which survive reloads. `key`: the key of the digests, secret
+    and new in each process. `own_uids`: the server's own user and root, who may do everything on Unix sockets.
     """
 
     def __init__(self, key: bytes = b"", own_uids: frozenset[int] = frozenset()) -> None:
@@ -53,8 +53,8 @@ class Logins:
         self.own_uids = own_uids
         self._remembered: Remembered | None = None
         self.succeeded = self.failed = 0
-        self.refused = 0  # commands refused
-        self.checks = 0  # password checks under way
+        self.refused = 0  # requests refused
+        self.checks = 0  # password checks that wait or run
 
     @property
     def remembered(self) -> Remembered:
@@ -71,7 +71,9 @@ class Users:
     """
 
     def __init__(self, config: Config, fs: Fs, own_uids: frozenset[int]) -> None:
-        """Read the users' secrets. Raises ConfigError if a secret cannot be read, or two users cannot be told apart."""
+        """Read the users' secrets. Raises ConfigError if a secret cannot be read, or two users could not be
+        distinguished.
+        """
         self.own_uids = own_uids
         self.by_name = {name: self._user(config, fs, name) for name in config.users}
         self._by_certificate: dict[str, User] = {}
@@ -113,8 +115,8 @@ class Users:
         found[key] = user
 
     def _tell_tokens_apart(self, config: Config, fs: Fs) -> None:
-        """Check that each token is one user's only, and not the admin listener's, which allows everything. Raises
-        ConfigError.
+        """Check that each token belongs to one user only, and not to the admin listener, whose token allows everything.
+        Raises ConfigError.
         """
         owners = {user.token: user.name for user in reversed(self.by_name.values()) if user.token}
         if owners and any(isinstance(address, TcpAddress) for address in config.all_addresses("admin")):
@@ -130,7 +132,7 @@ class Users:
         return all(name in mine and mine[name].replaces(user) for name, user in other.by_name.items())
 
     def identify(self, protocol: str, address: str, certificate: tuple[str, ...]) -> tuple[str, Rights | None]:
-        """Return (name, rights) of a client that has just connected; rights None: all."""
+        """Return (name, rights) of a client that has just connected. Rights None: all."""
         if address.startswith(UNIX):
             uid = int(address.rpartition("uid=")[2]) if "uid=" in address else -1
             if user := self._by_uid.get(uid):
@@ -148,7 +150,7 @@ class Users:
         return self.identify(protocol, address, ())[1] is None
 
     def stand_in(self, name: str) -> PasswordHash:
-        """Return the hash that a password for `name`, which has none, is compared with."""
+        """Return a hash to compare with a password for `name`, which has no hash itself."""
         from staniel.broker.passwords import stand_in
 
         return stand_in(name, self._sample)
@@ -191,15 +193,15 @@ def is_unguarded(config: Config) -> bool:
 
 
 def network_refusal(config: Config) -> str:
-    """Return why the server must not start: other machines would be served without authentication, and no setting
-    allows that. "" if it may start.
+    """Return why the server must not start; "" if it may. It must not if other machines would be served without
+    authentication and no setting allows that.
     """
     if config.server.open_network or not is_unguarded(config):
         return ""
     where = ", ".join(format_address(address) for address in open_addresses(config))
     return (
-        f"{where} can be reached by other machines, and no client is asked who it is: give [users] or "
-        "[tls] client_certificates, or say that it is meant with [server] open_network = true or --open-network"
+        f"{where} can be reached by other machines, and clients need not authenticate: give [users] or "
+        "[tls] client_certificates, or allow it with [server] open_network = true or --open-network"
     )
 
 

@@ -1,8 +1,9 @@
-"""The wall clock: each step of it is noted in the calendar and in `.staniel/clock`, so that later runs know of it.
+"""The wall clock: each step is noted in the calendar and in `.staniel/clock`, so that later runs know of it.
 
 The steady clock counts time since the machine booted, also while the machine sleeps. As long as it has not rebooted,
 the wall clock's distance from the steady clock changes only when the wall clock is set, also while no server runs.
-Across a reboot the wall clock is believed, unless it shows less than was seen before; then no time counts as passed.
+After a reboot the wall clock is believed, unless it shows an earlier time than was seen before; then no time counts as
+passed.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from staniel.journal.own_files import KeptFile
 from staniel.journal.spool import refused_start
 from staniel.queues.calendar import ERAS_MAX, FIRST_ERA, FOREVER_MS, LONG_AGO_MS, MARKS_MAX, Calendar, Era, next_mark
 
-STEP_MS = 500  # a smaller difference counts as the inaccuracy of two readings; several add up to a step
-NOTE_MS = 600_000  # the file is at most this old: it shows that a reboot has set the clock back
-APART_MS = 60_000  # beyond it operators are told
+STEP_MS = 500  # a smaller difference counts as the inaccuracy of two readings; small differences add up
+NOTE_MS = 600_000  # the greatest age of the file, which shows that a reboot has set the clock back
+APART_MS = 60_000  # beyond this difference operators are warned
 FILE_BYTES_MAX = 1 << 20
 MOMENT_MS_MAX = 2**53  # 285,000 years
-WALLS = frozenset(("added_at_ms", "expires_at_ms", "put_at_ms", "left_at_ms"))  # what items carry
+WALLS = frozenset(("added_at_ms", "expires_at_ms", "put_at_ms", "left_at_ms"))  # times that items carry
 View = TypeVar("View", bound=Struct)
 
 
@@ -39,7 +40,7 @@ class ClockReading(Struct, frozen=True):
 
 class ClockNote(Struct, frozen=True):
     """The content of the file. `wall_ms` and `steady_ms` were read at one moment of the last era; `ahead_ms` is
-    relative to that.
+    relative to that moment.
     """
 
     boot: str
@@ -50,7 +51,7 @@ class ClockNote(Struct, frozen=True):
 
 class WallClock:
     """The only writer of the calendar. `read` is the driver's; without it the wall clock is never read. `stepped` is
-    called when the wall clock was set. A step back is applied only when `may_set_back` allows it: then call
+    called when the wall clock was set. A step back is applied only when `may_set_back` allows it; once it does, call
     `check_clock` again.
     """
 
@@ -84,7 +85,7 @@ class WallClock:
         )
 
     def read_notes(self, read: Callable[[], ClockReading], now_ms: int) -> None:
-        """Read the notes of earlier runs. Server time, which is `now_ms`, began as the wall clock's. Raises SpoolError
+        """Read the notes of earlier runs. `now_ms`, the server time, began as the wall clock's time. Raises SpoolError
         if the file cannot be read now.
         """
         self.read = read
@@ -112,7 +113,7 @@ class WallClock:
         self._keep(reference, now_ms)
 
     def check_clock(self, now_ms: int) -> None:
-        """Note a step, if the wall clock was set since the last look."""
+        """Note a step if the wall clock was set since the last check."""
         if self.read is None:
             return
         here = self.read()
@@ -141,7 +142,7 @@ class WallClock:
             return None
 
     def _take_step(self, here: ClockReading, now_ms: int) -> int:
-        """Note a step in the calendar; return how far the wall clock was set since the last look, 0 if it was not."""
+        """Note a step in the calendar. Return how far the wall clock was set since the last check; 0 if it was not."""
         calendar = self.calendar
         expected_ms = calendar.wall_ms(now_ms)
         step_ms = here.wall_ms - expected_ms
@@ -151,8 +152,8 @@ class WallClock:
         return step_ms
 
     def _keep_as_expected(self, here: ClockReading, now_ms: int) -> None:
-        """Keep the time that the calendar expects, not the reading: a difference of less than a step would be
-        forgotten, and come again.
+        """Keep the time that the calendar expects, not the reading. Otherwise a difference smaller than a step would be
+        lost each time, and never add up to one.
         """
         self._keep(self._as_expected(here, now_ms), now_ms)
 
@@ -162,7 +163,9 @@ class WallClock:
     def _report_step(self, step_ms: int) -> None:
         if self.is_apart:
             self._is_told = True
-            hint = "lives, waits and leases go on by the time that passed, dates by the wall; look at the machine's NTP"
+            hint = (
+                "expiry, waits and leases count the time that passed; dates follow the wall; look at the machine's NTP"
+            )
             self._report(
                 Level.WARNING, "clock.apart", seconds=_seconds(self.apart_ms), step=_seconds(step_ms), hint=hint
             )
@@ -181,13 +184,13 @@ class WallClock:
         try:
             self._write()
         except OSError as error:
-            self._is_unwritten = True  # the next look tries again
+            self._is_unwritten = True  # the next check tries again
             if was_unwritten:
                 return
             self.report_unwritten(error)
 
     def report_unwritten(self, error: OSError) -> None:
-        hint = "after a crash, lives of items from before the last step of the clock may end early or late"
+        hint = "after a crash, items from before the last step of the clock may expire early or late"
         self._report(Level.WARNING, "clock.not_kept", file=self._path, why=error.strerror, hint=hint)
 
     def _note_of(self, here: ClockReading) -> ClockNote:
@@ -213,7 +216,7 @@ class WallClock:
             if why := _flaw(note):
                 raise msgspec.DecodeError(why)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            self._report(Level.WARNING, "clock.damaged", file=self._path, why=str(error), hint="it is made again")
+            self._report(Level.WARNING, "clock.damaged", file=self._path, why=str(error), hint="it is written again")
             return None
         self._note = note
         return note
@@ -239,7 +242,7 @@ def _seconds(ms: int) -> int:
 
 
 def _relative(eras: Sequence[Era], ahead_ms: int) -> list[Era]:
-    """Return the same eras relative to a clock that is `ahead_ms` ahead."""
+    """Return the same eras, relative to a clock that is `ahead_ms` ahead."""
     return [msgspec.structs.replace(era, ahead_ms=era.ahead_ms - ahead_ms) for era in eras]
 
 

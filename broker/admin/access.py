@@ -1,10 +1,11 @@
 """Access to the admin listener over TCP: the token of `[admin] token_file`, and the checks that keep web pages out.
 
-A browser sends whatever a page tells it to, to any address that it can reach. So over TCP the Host must be an address
-or a name of this server (a page cannot choose the Host, and DNS rebinding brings a foreign one), an Origin must be that
-Host, a request that changes something must be JSON or raw bytes (a page of another origin may send neither unasked),
-and if a token is configured every request must carry it, which such a page cannot. A Unix socket has no such checks:
-the file's permissions, or the peer credentials from the kernel, decide who may connect.
+A browser sends any request that a page asks for, to any address that it can reach. So a request over TCP is checked.
+Its Host must be an address or a name of this server: a page cannot choose the Host, and DNS rebinding brings a foreign
+one. An Origin must equal that Host. A request that changes something must be JSON or raw bytes, which a page of another
+origin may not send without permission. If a token is configured, every request must carry it, and such a page does not
+know it. A Unix socket has no such checks: the file's permissions, or the peer credentials from the kernel, decide who
+may connect.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from staniel.protocol.http.requests import RAW, HttpRequest
 TOKEN_BYTES_MIN, TOKEN_BYTES_MAX = 16, 4096
 COOKIE = "staniel"
 SAFE_METHODS = ("GET", "HEAD")
-OPEN_PATHS = ("/health/live", "/health/ready", "/login", "/ping", "/")  # without a token: load balancers have none,
-PAGE_FILES = "/page/"  # and the page asks for the token
-GUARDED_TYPES = ("application/json", RAW)  # a page of another origin may send neither unasked
-OWN_SITES = ("same-origin", "none")  # Sec-Fetch-Site of the page itself, and of an address that a person has typed
+OPEN_PATHS = ("/health/live", "/health/ready", "/login", "/ping", "/")  # without the token: load balancers have none
+PAGE_FILES = "/page/"  # the page itself asks for the token
+GUARDED_TYPES = ("application/json", RAW)  # a page of another origin may not send these without permission
+OWN_SITES = ("same-origin", "none")  # Sec-Fetch-Site of the page itself, and of an address that a person typed
 
 
 class AdminAccess:
@@ -42,16 +43,16 @@ class AdminAccess:
         return bool(self._token)
 
     def lets_in(self, other: AdminAccess) -> bool:
-        """Tell whether a client that `other` let in is let in here: the same token, or no token needed before
-        and now.
+        """Tell whether clients that `other` has admitted may stay: the token is the same, or neither configuration has
+        one.
         """
         if not other._wants_token and self._wants_token:
             return False
         return not other._token or hmac.compare_digest(self._token, other._token)
 
     def kept_for(self, config: Config) -> AdminAccess:
-        """Return a copy for a listener that `config` lacks and that stays until the restart. The users of `config` may
-        authenticate there.
+        """Return a copy for a listener that is not in `config` any more but stays open until the restart. The users of
+        `config` may authenticate there.
         """
         kept = copy(self)
         kept._wants_token = bool(self._token or config.users)
@@ -63,7 +64,7 @@ class AdminAccess:
         """
         host = request.headers.get("host", "")
         if not self._is_ours(host):
-            return 421, "this Host is none of this server's; add it to [admin] hosts if it should be"
+            return 421, "this Host is not one of this server's; add it to [admin] hosts if it should be"
         origin = request.headers.get("origin")
         if origin is not None and origin.lower() not in (f"http://{host}".lower(), f"https://{host}".lower()):
             return 403, "requests of other web sites are refused"
@@ -82,7 +83,7 @@ class AdminAccess:
         return self._wants_token and not is_known and not self._has_token(request)
 
     def is_token(self, given: bytes) -> bool:
-        """Tell whether `given` is the token, in a time that does not depend on how much of it is right."""
+        """Tell whether `given` is the token. The time it takes does not depend on how many of its bytes are right."""
         return bool(self._token) and hmac.compare_digest(given, self._token)
 
     def cookie(self, request: HttpRequest) -> str:

@@ -1,7 +1,7 @@
 """Views of the items of a queue without taking them: from memory, or from the journal.
 
-Nothing that a queue uses is changed: items that only the journal holds are read by a separate reader, so a browser does
-not make the next get read again.
+Browsing changes nothing that the queue uses: a separate reader reads the items that are only in the journal, so that
+the next get need not read them again.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ BYTES_MAX = 1 << 20  # of payload in one reply
 
 
 class PastView(Struct, frozen=True):
-    """The origin of a dead letter. `reason`: "dead" (delivered max_deliveries times). `deliveries`: by `origin`.
-    `client`: the last one that it was delivered to; "" if unknown. `times`: how often it has left a queue like this.
+    """The origin of a dead letter, `origin`, and why it left that queue. `reason` "dead": it was delivered
+    max_deliveries times. `deliveries`: how often `origin` delivered it. `client`: the last client that got it; "" if
+    unknown. `times`: how often it has left a queue like this.
     """
 
     origin: str
@@ -37,10 +38,11 @@ class PastView(Struct, frozen=True):
 
 
 class ItemView(Struct, frozen=True):
-    """An item that waits in a queue. `offset`: how many stand before it. `data` is text if the bytes are UTF-8, and
-    base64 if not; `encoding` says which. Of a long item it is the beginning, and `data_bytes` the length of the whole.
-    `deliveries`: how often the item was handed out before. `expires_at_ms` 0: it does not expire. `past`: of a dead
-    letter, or an item that expired in another queue. `id`: as the term `id=` takes it (staniel.broker.selection.where).
+    """An item that waits in a queue. `offset`: how many items stand before it. `data` is text if the bytes are UTF-8,
+    else base64; `encoding` says which. Of a long item `data` has the beginning, and `data_bytes` is the length of the
+    whole. `deliveries`: how often the item was delivered before. `expires_at_ms` 0: it does not expire. `past`
+    describes a dead letter, or an item that expired in another queue. `id` is what the term `id=` takes
+    (staniel.broker.selection.where).
     """
 
     offset: int
@@ -59,7 +61,7 @@ class ItemView(Struct, frozen=True):
 
 class Page(Struct, frozen=True):
     """A slice of a queue's items, the head first, as the queue was at `at_ms`. `items_total`: places in the line at
-    that moment; those of expired items that were swept show nothing.
+    that moment. A place whose expired item was already swept shows nothing.
     """
 
     queue: str
@@ -70,8 +72,9 @@ class Page(Struct, frozen=True):
 
 
 class Matches(Struct, frozen=True):
-    """The result of a search: `found` items of `looked_at` ones, from the head on, with `found_bytes` together; the
-    first of them in `items`. `cut`: how many payloads were too long to be searched to their end.
+    """The result of a search that looked at `looked_at` items from the head on. `found` of them met the terms, with
+    `found_bytes` together; `items` has the first ones. `cut`: how many payloads were too long to be searched to their
+    end.
     """
 
     queue: str
@@ -84,8 +87,8 @@ class Matches(Struct, frozen=True):
 
 
 def browse(queue: Queue, now_ms: int, offset: int, limit: int, preview_bytes: int = PREVIEW_BYTES) -> Page:
-    """Return the items from `offset` on, at most `limit` and about BYTES_MAX of payload, shown or read. An expired item
-    at the head is shown like any other until it is swept. Raises OSError if the journal cannot be read.
+    """Return the items from `offset` on: at most `limit`, and about BYTES_MAX of payload, whether shown or only read.
+    An expired item at the head is shown like any other until it is swept. Raises OSError if the journal cannot be read.
     """
     views: list[ItemView] = []
     size = 0
@@ -137,7 +140,9 @@ def past_view(item: Item) -> PastView | None:
 
 
 def as_text(data: bytes, *, is_cut: bool) -> str | None:
-    """Decode `data` as text, None if it is none. A letter that the end of a piece has cut in two is left out."""
+    """Decode `data` as text; return None if it is not text. If `is_cut`, a character that the cut has split is left
+    out.
+    """
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:

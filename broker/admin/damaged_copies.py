@@ -7,16 +7,16 @@ from __future__ import annotations
 from staniel.journal.disk.fs import Fs
 from staniel.queues.calendar import Calendar
 
-LOOK_AT_ONCE = 1000  # up to so many names are listed at each look; a larger folder every REST_MS
+LOOK_AT_ONCE = 1000  # names listed at each look; a folder with more is listed every REST_MS
 REST_MS = 300_000
 OLD_MS = 7 * 24 * 3600 * 1000
 LARGE_BYTES = 64 << 20
-LARGE_PART = 100  # or a hundredth of the disk
+LARGE_PART = 100  # of the disk: a hundredth
 
 
 class DamagedCopies:
-    """The copies in the folder. `count`, `bytes` of the copies; `oldest_ms`: the wall clock's time when the oldest was
-    written, 0: unknown. Each is measured once, because no copy changes.
+    """The copies in the folder: their `count` and `bytes`, and the wall clock's time when the oldest was written
+    (`oldest_ms`, 0: unknown). Each copy is measured once, because none changes.
     """
 
     def __init__(self, fs: Fs, folder: str, calendar: Calendar) -> None:

@@ -22,8 +22,8 @@ PACK = ".pack"
 
 class JournalFile(Struct, frozen=True):
     """A file of a journal. `state`: "sealed", "packed" (one file that replaces older ones), "written to", or "reads",
-    which in libkestrel's format records reads. `items`: that it added; `unread_items`: of those, the ones that have not
-    been handed out. `unsynced_bytes`: those that a power cut could take. `is_damaged`: not all of it could be read.
+    which in libkestrel's format records reads. `items`: how many it added; `unread_items`: how many of those have not
+    been delivered. `unsynced_bytes`: bytes that a power cut could take. `is_damaged`: a part of it could not be read.
     """
 
     name: str
@@ -36,8 +36,8 @@ class JournalFile(Struct, frozen=True):
 
 
 class JournalFiles(Struct, frozen=True):
-    """The files of a queue, the oldest first; of more than FILES_MAX the newest. A queue without a journal has none.
-    `folder`: where they are; `files_total`: how many there are.
+    """The files of a queue, the oldest first. Of more than FILES_MAX files only the newest are listed; `files_total`
+    counts all. `folder`: where they are. A queue without a journal has none.
     """
 
     queue: str

@@ -1,4 +1,4 @@
-"""The health of the server: whether it is alive and ready, and if not, why, and which command mends it."""
+"""The health of the server: whether it is alive and ready, and if not, why, and which command helps."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class ServerReasons:
             text = f"the status is {status.value.lower()}: clients are asked to write elsewhere"
             found.append(HealthReason(ReasonName.STATUS, Severity.WARNING, text, "staniel status up"))
         if is_unguarded(config):
-            text = "other machines reach this server, and no client is asked who it is"
+            text = "other machines reach this server, and clients need not authenticate"
             mend = "give [users] or [tls] client_certificates; see docs/security.md"
             found.append(HealthReason(ReasonName.NETWORK_OPEN, Severity.WARNING, text, mend))
         most = self._limits.max_connections
@@ -100,10 +100,8 @@ class ServerReasons:
         if not self._wall.is_apart:
             return []
         apart_s = self._wall.apart_ms // 1000
-        text = (
-            f"the machine's clock was set {abs(apart_s):,} s {'on' if apart_s > 0 else 'back'} since the server started"
-        )
-        text += ": dates follow it, lives of items and waits go on by the time that passed"
+        text = f"the machine's clock was set {abs(apart_s):,} s {'ahead' if apart_s > 0 else 'back'} since startup"
+        text += ": dates follow the clock; expiry and waits count the time that passed"
         mend = "look at the machine's NTP; the warning ends with a restart, or when the clock is set right again"
         return [HealthReason(ReasonName.CLOCK_APART, Severity.WARNING, text, mend)]
 
@@ -123,8 +121,8 @@ class ServerReasons:
 
 
 class DiskReasons:
-    """The reasons about the spool and its disk. The driver sets `file_systems`: by folder, the flaws that it has found.
-    `refused_removals` counts the packs, segments and deleted queues of which the system refuses to remove files.
+    """The reasons about the spool and its disk. The driver sets `file_systems`: the flaws of each folder's file system.
+    `refused_removals` counts the packs, segments and deleted queues whose files the system refuses to remove.
     """
 
     def __init__(
@@ -172,16 +170,14 @@ class DiskReasons:
         if watch.fills_in_ms:
             hours, minutes = divmod(watch.fills_in_ms // 60_000, 60)
             text = f"the disk is full in {hours} h {minutes} m at the rate of the last hour, then puts are refused"
-            mend = (
-                "start more consumers, or limit the queue that grows with max_size; which one that is: staniel queues"
-            )
+            mend = "start more consumers, or set max_size for the queue that grows; staniel queues shows which"
             found.append(HealthReason(ReasonName.DISK_FILLING, Severity.WARNING, text, mend))
         if watch.is_read_kept:
             text = (
                 f"{watch.read_bytes >> 20} MB of the journals have been read and stay, a quarter of the disk and more"
             )
-            mend = "they are packed by and by, if there is room for that: "
-            mend += "journal.pack_failed in the log says what is amiss"
+            mend = "they are packed in the background if the disk has room: "
+            mend += "journal.pack_failed in the log says what is wrong"
             found.append(HealthReason(ReasonName.READ_KEPT, Severity.WARNING, text, mend))
         if count := self._refused_removals():
             text = f"the system refuses to remove or rename files of {count:,} packs, segments or deleted queues"
@@ -245,7 +241,7 @@ class DiskReasons:
 
 
 class QueueReasons:
-    """The reasons about queues, as far as `watch` has looked at them."""
+    """The reasons about queues that `watch` has looked at."""
 
     def __init__(self, queues: Queues, watch: Watch, pauses: Pauses) -> None:
         self._queues, self.watch, self._pauses = queues, watch, pauses
@@ -254,7 +250,7 @@ class QueueReasons:
         return [self.about(reason, names, now_ms) for reason, names in self.names_by_reason().items()]
 
     def names_by_reason(self, unreadable: Iterable[str] | None = None) -> dict[ReasonName, list[str]]:
-        """Return the names of the queues that each reason is about. `unreadable` None: each queue is looked at."""
+        """Return the names of the queues that each reason is about. With `unreadable` None, look at each queue."""
         if unreadable is None:
             unreadable = [queue.name for queue in self._queues if queue.line.read_error is not None]
         found = {
@@ -266,7 +262,7 @@ class QueueReasons:
         return {reason: names for reason, names in found.items() if names}
 
     def about(self, reason: ReasonName, names: list[str], now_ms: int) -> HealthReason:
-        """Return `reason` as it is told of these queues."""
+        """Return `reason` with its text, its remedy and the names of these queues."""
         severity = Severity.WARNING
         mend = mend_of(reason, names[:NAMES_MAX])
         if reason is ReasonName.READS_HELD:
@@ -280,7 +276,7 @@ class QueueReasons:
             error = queue.line.read_error if queue is not None else None
             text = f"{_names(names)} cannot be read: {why_unreadable(error) if error is not None else 'see the log'}"
             if error is not None and error.errno in SHORT_ERRNOS:
-                mend = "end what holds so many files or so much memory; it is tried again each second"
+                mend = "close some open files or free some memory; the server tries again each second"
         else:
             text = self._text(reason, names)
         return HealthReason(reason, severity, text, mend, len(names), tuple(names[:NAMES_MAX]))
@@ -307,7 +303,7 @@ class QueueReasons:
         queues = [queue for name in names if (queue := self._queues.find(name)) is not None]
         held = [held_files(queue, now_ms) for queue in queues]
         size, age_ms = sum(each.bytes for each in held), max((each.ms for each in held), default=0)
-        what = f"{size >> 20} MB of files that have been read otherwise, for up to {age_ms // 60_000} minutes"
+        what = f"{size >> 20} MB of files that are otherwise read, for up to {age_ms // 60_000} minutes"
         return f"open reads of {_names(names)} keep {what}"
 
 
@@ -337,7 +333,7 @@ class HealthCheck:
 
 
 def for_strangers(found: Health) -> Health:
-    """Return the part that a load balancer needs. The rest names queues, folders and files."""
+    """Return the part that an unauthenticated load balancer needs. The rest names queues, folders and files."""
     reasons = [
         HealthReason(
             each.name, each.severity, each.name.value.replace("_", " "), "ask with the token for what mends it"
@@ -348,7 +344,7 @@ def for_strangers(found: Health) -> Health:
 
 
 def mend_of(reason: ReasonName, names: list[str]) -> str:
-    """Return the remedy for `reason`, of the queues `names`: a command stands at the end, about all of them if it takes
+    """Return the remedy for `reason`. It ends with a command, which is about all of the queues `names` if it takes
     several.
     """
     word, words = quote(names[0]), " ".join(map(quote, names))
@@ -359,11 +355,11 @@ def mend_of(reason: ReasonName, names: list[str]) -> str:
     if reason in (ReasonName.QUEUE_FULL, ReasonName.QUEUE_FILLING):
         return "start more consumers, or raise max_items or max_size in the configuration, then: staniel reload"
     if reason is ReasonName.QUEUE_GROWS:
-        return f"start more consumers; who holds its items: staniel open {word}"
+        return f"start more consumers; staniel open {word} shows who holds its items"
     if reason is ReasonName.READS_HELD:
-        return f"have them confirmed, close their clients or set open_transaction_timeout; which: staniel open {word}"
+        return f"confirm them, close their clients or set open_transaction_timeout; see staniel open {word}"
     if reason is ReasonName.QUEUE_NOT_READ:
-        return "start its consumers; who is connected: staniel clients"
+        return "start its consumers; staniel clients shows who is connected"
     if reason is ReasonName.DEAD_LETTERS:
         return f"mend the workers, then: staniel redrive {words}"
     return f"staniel resume {words}"

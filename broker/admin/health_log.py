@@ -11,14 +11,14 @@ Key = tuple[ReasonName, str]
 
 
 class HealthLog:
-    """The reasons that the log tells. After each round of the watch, `log_changes` compares them with those
-    that health tells. Each queue has lines of its own, of each kind so many in a minute at most.
+    """The reasons that are in the log. After each round of the watch, `log_changes` compares them with the present
+    ones. A reason is logged for each queue; in one minute only so many lines of a kind.
     """
 
     def __init__(self, health: HealthCheck, report: EventSink) -> None:
         self._health = health
         self._report = RateLimitedSink(report, CLIENT_EVENTS_MAX)
-        self._told: dict[Key, str] = {}  # the text that stands in the log; "" if the line was left out
+        self._told: dict[Key, str] = {}  # the text in the log; "" if the line was left out
 
     def log_changes(self, now_ms: int) -> None:
         """Log which reasons have begun, and which have ended, since the last round."""
@@ -36,7 +36,7 @@ class HealthLog:
         return [(reason, name) for reason, names in found.items() for name in names]
 
     def _begins(self, key: Key, reason: HealthReason | None, now_ms: int) -> str:
-        """Log that a reason has begun. Return the text that the log has then."""
+        """Log that a reason has begun. Return the text that is in the log then."""
         kind, name = key
         if not self._report.is_wanted("health.warning", now_ms, kind):
             return ""

@@ -1,5 +1,5 @@
-"""The disk space that open reads keep: in libkestrel's format no segment is removed before every reader has confirmed
-all of it, so one item that is held keeps each later segment, however much of it has been read.
+"""The disk space that open reads keep. In libkestrel's format a segment stays until every reader has confirmed all of
+it, and so does each later segment: one open item can keep many segments that are otherwise read.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.queues.queue import Queue
 from staniel.queues.stream.stream import StreamLine
 
-LOOK_MAX = 1000  # of items that were given back, are delayed or are open, so that a call takes little time
+LOOK_MAX = 1000  # of the returned, delayed and open items each, to bound the time of a call
 
 
 class HeldByReads(Struct, frozen=True):
-    """The files that open reads keep. `bytes`: of segments that would be removed if the open reads of the queue were
-    confirmed; `ms`: how long the read that is the first of them in the line has been open. Both 0: the open reads keep
-    none.
+    """The files that open reads keep. `bytes`: size of the segments that would be removed if the queue's open reads
+    were confirmed. `ms`: how long the first open read in the line has been open. Both are 0 if the open reads keep no
+    file.
     """
 
     bytes: int = 0
@@ -29,9 +29,9 @@ NOTHING = HeldByReads()
 
 
 def held_files(queue: Queue, now_ms: int) -> HeldByReads:
-    """Return the files that the open reads of `queue` keep. Beyond LOOK_MAX items that were given back or are delayed,
-    the others may keep a part of them. The newest segment always stays, and is not counted. Takes two microseconds if
-    only one segment is there.
+    """Return the files that the open reads of `queue` keep. With more than LOOK_MAX returned or delayed items, those
+    beyond may keep a part of them. The newest segment always stays and is not counted. The call takes two microseconds
+    if there is only one segment.
     """
     journal = queue.journal
     if not (queue.open_reads and isinstance(journal, ReaderLog) and journal.has_file):
@@ -43,7 +43,7 @@ def held_files(queue: Queue, now_ms: int) -> HeldByReads:
     reads = list(islice(queue.open_reads.values(), LOOK_MAX))
     first = next((taken for taken in reads if taken.id == first_id), None)
     if first is None and len(reads) == len(queue.open_reads):
-        return NOTHING  # an item that waits or is delayed keeps the files
+        return NOTHING  # the file is kept by an item that waits or is delayed
     readers = journal.readers.values()
     aside = (*islice(queue.delayed.values(), LOOK_MAX), *islice(queue.in_transfer.values(), LOOK_MAX))
     reached = min([_taken_through(reader.line) for reader in readers if reader.has_file])

@@ -18,16 +18,15 @@ SPANS = {"10m": 0, "1h": 1, "1d": 2}
 STEPS_MS = (FINE_MS, 30_000, 600_000)
 POINTS = (120, 120, 144)
 FIELDS = 6
-RING_BYTES_MAX = sum(POINTS) * FIELDS * 4 + 1_000  # the last for Python's own overhead
+RING_BYTES_MAX = sum(POINTS) * FIELDS * 4 + 1_000  # and Python's own overhead
 SPARK_POINTS = 60
 SPARK_ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"
 NOT_SEEN = math.nan
 
 
 class Point(Struct, frozen=True, gc=False):
-    """The state of a queue at one moment, or the points of a longer time as one: depth and open reads at its end, the
-    mean of the rates (items a second), the maximum of the age and of the unsynced bytes, because a peak must not
-    vanish.
+    """The state of a queue at one moment, or several points as one: depth and open reads at the end, the mean of the
+    rates (items a second), the maximum of the age and of the unsynced bytes, so that a peak is not averaged away.
     """
 
     items: float
@@ -39,10 +38,9 @@ class Point(Struct, frozen=True, gc=False):
 
 
 class HistoryView(Struct, frozen=True):
-    """A queue's history: one value a step in each list, the oldest first; the last one belongs to the step that ends at
-    `end_at_ms`. null: the queue was not looked at then. `is_kept` false: this queue has no history. `items`,
-    `open_reads`: at the end of each step; `put_rate`, `get_rate`: items a second; `age_ms`, `unsynced_bytes`: the
-    maximum within the step.
+    """A queue's history: in each list one value a step, the oldest first. The last step ends at `end_at_ms`. null: the
+    queue was not looked at in that step. `is_kept` false: this queue has no history. `items`, `open_reads`: at the end
+    of each step. `put_rate`, `get_rate`: items a second. `age_ms`, `unsynced_bytes`: the maximum within the step.
     """
 
     queue: str
@@ -80,7 +78,7 @@ class HistoryLevel:
         self.bucket = -1
         self.ended_ms = 0  # when the step of the last complete point began
         self._size = POINTS[at] * FIELDS
-        self._values = array("f")  # once it is full, time begins at `_next`
+        self._values = array("f")  # a ring once it is full: the oldest value is at `_next`
         self._next = 0
         self._clear_point()
 
@@ -90,7 +88,7 @@ class HistoryLevel:
         self._puts = self._gets = self._most_age = self._most_unsynced = 0.0
 
     def add(self, point: Point, now_ms: int) -> Point | None:
-        """Add a point that was seen at `now_ms`; return the point that is complete with that, if one is."""
+        """Add a point of the moment `now_ms`. Return the point of the previous step if that step has ended."""
         bucket = now_ms // self.step_ms
         done: Point | None = None
         if bucket != self.bucket:
@@ -118,7 +116,7 @@ class HistoryLevel:
         return done
 
     def _skip(self, bucket: int) -> None:
-        """Add empty points for steps in which the queue was not looked at; none if the clock went back."""
+        """Add an empty point for each step in which the queue was not looked at. Add none if the clock went back."""
         if self.bucket < 0:
             return
         for _ in range(min(bucket - self.bucket - 1, self._size // FIELDS)):
@@ -154,7 +152,7 @@ class HistoryRing:
         self._spark_bucket = -1  # bucket of the finest level when the spark line was made
 
     def add(self, point: Point, now_ms: int) -> None:
-        """Add a look at the queue."""
+        """Add a point of the queue."""
         done: Point | None = point
         for level in self.levels:
             if done is None:
@@ -166,14 +164,14 @@ class HistoryRing:
                 self.idle_points = self.idle_points + 1 if is_idle else 0
 
     def has_seen(self, now_ms: int) -> bool:
-        """Tell whether the present step has a point already: another one like it would change nothing but the age,
-        which is taken at the step's beginning then.
+        """Tell whether the present step has a point already. A second one without changes would differ only in the age,
+        which then stays as it was at the beginning of the step.
         """
         return now_ms // FINE_MS == self.levels[0].bucket
 
     def spark(self) -> tuple[int, str]:
-        """Return the depth of the last ten minutes in a few bytes: the largest, and a letter for each 10 s as its part
-        of that, in 63 steps of SPARK_ALPHABET. Made once for all pages.
+        """Return the depth of the last ten minutes in a few bytes: the maximum, and for each 10 s a letter for its part
+        of that, in 63 steps of SPARK_ALPHABET. All pages share the result.
         """
         if self._spark_bucket != self.levels[0].bucket:
             self._spark_bucket = self.levels[0].bucket

@@ -1,5 +1,5 @@
-"""The time of the spool's last backup. The server does not copy its files itself: the command that has copied them
-reports it at the end. The time is kept across restarts in a file of the spool's own folder.
+"""The time of the spool's last backup. The server does not copy its files itself: the command that copied them reports
+to the server at the end. A file in the spool's own folder keeps the time across restarts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class LastBackup:
         self.made = self._read(report)
 
     def store_backup(self, made: BackupMade, now_ms: int) -> None:
-        """Store a backup, if none of a later moment is known. Raises OSError, and nothing has changed."""
+        """Store a backup, unless a later one is known. Raises OSError; nothing has changed then."""
         age_ms = self.age_ms(now_ms)
         if age_ms is None or self._calendar.moment_ms(made.made_at_ms, now_ms) >= now_ms - age_ms:
             write(self._fs, self._path, made)
@@ -48,13 +48,15 @@ class LastBackup:
         return max(0, now_ms - self._calendar.moment_ms(self.made.made_at_ms, now_ms))
 
     def is_old(self, now_ms: int, age_ms_max: int) -> bool:
-        """Tell whether the last backup is too old. `age_ms_max` 0: it never is. An unknown backup is too old."""
+        """Tell whether the last backup is older than `age_ms_max`, or unknown. With `age_ms_max` 0 it is never
+        too old.
+        """
         age_ms = self.age_ms(now_ms)
         return age_ms_max > 0 and (age_ms is None or age_ms > age_ms_max)
 
     @property
     def kept(self) -> KeptFile:
-        """The file, once a backup is known."""
+        """The file, if a backup is known."""
         return KeptFile(
             self._path,
             lambda: self.made is not None and is_missing(self._fs, self._path, 1),
@@ -73,7 +75,7 @@ class LastBackup:
         except OSError as error:
             raise refused_start(error, self._path) from error
         except UNDECODABLE as error:
-            hint = "the next backup writes it again"
+            hint = "the next backup writes a new one"
             report(Level.WARNING, "last_backup.damaged", file=self._path, why=str(error), hint=hint)
             return None
 

@@ -1,7 +1,7 @@
 """The metrics in Prometheus' text format 0.0.4: the figures of `views` and the histograms, made in pieces.
 
-The label `queue` is bounded: beyond QUEUES_MAX queues the longest are named, and the others are added up under
-`queue=""`, so that nothing is missing from a sum.
+The label `queue` is bounded: beyond QUEUES_MAX queues only the longest get their own series, and the others are added
+up under `queue=""`, so that sums over all series stay right.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class MetricKind(Enum):
 
 
 _READS = tuple(figure.read for figure in METRICS)
-REASON_QUEUES_MAX = 1_000  # of one reason
-QUEUES_PER_PIECE = 1_000  # of one family: half a millisecond, of ages a whole one
+REASON_QUEUES_MAX = 1_000  # queues named for one reason
+QUEUES_PER_PIECE = 1_000  # in one family: half a millisecond, for ages a whole one
 
 NOREPLY_ABOUT = "Requests with noreply that were refused: their clients do not know."
 CLOCK_ABOUT = "How far the wall clock was set on since the start; below 0: back."
@@ -52,13 +52,13 @@ def _label(name: str) -> str:
 
 
 def queue_samples(spool: Spool, queue: Queue, now_ms: int) -> tuple[float, ...]:
-    """Return the values of METRICS, in their order. A QueueSnapshot would take longer."""
+    """Return the values of METRICS, in their order. Building a QueueSnapshot would take longer."""
     look = QueueLook(queue, now_ms, spool)
     return tuple([read(look) for read in _READS])
 
 
 class QueueMetrics:
-    """A collector of samples, queue by queue, which returns them by family, as the format demands."""
+    """A collector of samples. It gets them queue by queue and returns them by family, as the format requires."""
 
     def __init__(self) -> None:
         self._rows: list[tuple[str, tuple[float, ...]]] = []  # a label, the values of METRICS
@@ -69,7 +69,7 @@ class QueueMetrics:
         self._rows.append((f'{{queue="{_label(name)}"}} ', values))
 
     def add_to_others(self, values: tuple[float, ...]) -> None:
-        """Add a queue to those that share one label."""
+        """Add a queue to those that share the label ""."""
         others = self._others or [0] * len(METRICS)
         for at, (figure, value) in enumerate(zip(METRICS, values, strict=True)):
             others[at] = others[at] + value if figure.is_sum else max(others[at], value)
@@ -93,13 +93,13 @@ class QueueMetrics:
 
 
 class NamedQueues:
-    """The choice of the queues that get a label of their own: all, or QUEUES_MAX of them, the longest to a factor of
-    two. Call `count_length` for each queue, then `decide`, then `takes` once for each queue. Queues may change between
-    the calls.
+    """The choice of the queues that get a label of their own: all of them, or roughly the QUEUES_MAX longest. The
+    boundary is a power of two. Call `count_length` for each queue, then `decide`, then `takes` once for each queue.
+    Queues may change between the calls.
     """
 
     def __init__(self, count: int) -> None:
-        """Begin the choice among `count` queues; if these are few, no queue needs a look."""
+        """Begin the choice among `count` queues. If there are few, no queue is measured."""
         self.are_all = count <= QUEUES_MAX
         self._by_bits = [0] * LENGTH_BITS
         self._least_bits, self._of_least = 0, QUEUES_MAX
@@ -110,8 +110,8 @@ class NamedQueues:
         return True
 
     def decide(self) -> None:
-        """Find the number of bits at which the queues of that length and longer are too many, and the longer ones alone
-        are not.
+        """Find the boundary: the largest number of bits so that the queues of that length and longer are more than
+        QUEUES_MAX, but the longer ones alone are not.
         """
         left = QUEUES_MAX
         for bits in reversed(range(LENGTH_BITS)):
@@ -202,7 +202,7 @@ def of_disk(spool: Spool) -> list[Sample]:
 
 
 def of_refusals(queues: Queues, pauses: Pauses, wall: WallClock, logins: Logins) -> list[Sample]:
-    """Return the samples of what is not served, and of requests that were refused."""
+    """Return the samples of unreadable and paused queues, logins and refused requests."""
     return [
         ("staniel_queues_blocked", MetricKind.GAUGE, "Queues whose files cannot be read.", len(queues.blocked)),
         ("staniel_queues_paused", MetricKind.GAUGE, "Queues of which gets or puts are paused.", len(pauses)),
@@ -241,7 +241,7 @@ def build_info(view: ServerView) -> list[str]:
 
 
 def of_certificate(ends_ms: int | None) -> list[Sample]:
-    """Return when the server's certificate expires, if there is one."""
+    """Return the time when the server's certificate expires, if there is one."""
     if ends_ms is None:
         return []
     about = "When the server's certificate expires, in seconds since 1970."
@@ -275,7 +275,7 @@ def of_process(found: ProcessFigures | None) -> list[Sample]:
 
 
 def health_reasons(health: Health, names_by_reason: dict[ReasonName, list[str]]) -> list[str]:
-    """Return the metrics of the reasons for which an operator should look, and of the queues that each is about."""
+    """Return the metrics of the reasons why an operator should look, and of the queues that each is about."""
     found = []
     name, counts = "staniel_health_reason", dict.fromkeys(ReasonName, 0)
     counts |= {reason.name: reason.count for reason in health.reasons}

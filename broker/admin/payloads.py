@@ -1,4 +1,4 @@
-"""A payload as JSON, in pieces: the text of one of a hundred megabytes takes most of a second to make."""
+"""A payload as JSON, in pieces: encoding a hundred megabytes at once would take most of a second."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from staniel.protocol.http.replies import encode
 
 PIECE_BYTES = 24 << 10  # of payload; a multiple of three, so that base64 needs no padding within. As text it may be six
 # times as long: a millisecond
-LONG_BYTES = 64 << 10  # a longer one is shown in pieces
+LONG_BYTES = 64 << 10  # longer payloads are shown in pieces
 
 _DECODER = getincrementaldecoder("utf-8")
 
 
 def members(data: bytes) -> Iterator[bytes]:
-    """Yield `"encoding":…,"data":…`: text if the bytes are UTF-8, else base64. Pieces are empty until that is known."""
+    """Yield `"encoding":…,"data":…`: text if the bytes are UTF-8, else base64. The first pieces are empty until
+    that is known.
+    """
     is_text, decoder = True, _DECODER()
     for at in range(0, len(data), PIECE_BYTES):
         try:

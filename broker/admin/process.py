@@ -1,5 +1,5 @@
-"""Figures of the server's process from the system, under the names of Prometheus' client libraries. The driver reads
-them.
+"""Figures of the server's process, under the names of Prometheus' client libraries. The driver reads them from the
+system.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every reason for which an operator should look at a server, by name.
+"""Every reason why an operator should look at a server, by name.
 
 `health`, `/health/ready`, /metrics, the alerts, the log and the operator's page all use this list; a table in
 docs/alerts/README.md explains each.
@@ -13,7 +13,7 @@ from msgspec import Struct
 
 class Severity(Enum):
     """The gravity of a reason. `NOT_READY`: no client is served. `REFUSES`: some requests are refused, and consumers
-    can still drain. `WARNING`: all are served, and an operator should look.
+    can still drain queues. `WARNING`: all are served, and an operator should look.
     """
 
     NOT_READY = "not ready"
@@ -53,8 +53,8 @@ class ReasonName(Enum):
 
 
 class HealthReason(Struct, frozen=True):
-    """A reason why an operator should look. `mend`: what to do about it, a command where there is one. For a reason
-    about queues, `count` is their number, and `queues` the first of them.
+    """A reason why an operator should look. `mend`: what to do, with a command where there is one. For a reason about
+    queues, `count` is their number, and `queues` has the first of them.
     """
 
     name: ReasonName

@@ -37,21 +37,21 @@ from staniel.queues.registry import Queues
 ROUND_MS = 1_000
 QUIET_ROUND_MS = 5_000
 SLICE_MS = 64
-SLICE = 64  # queues: about a millisecond, in as many turns as it needs
-OTHERS = 256  # queues without a ring that are looked at in a quiet round
+SLICE = 64  # queues: about a millisecond; a slice may take several turns
+OTHERS = 256  # queues without a ring, in a round without pages
 HISTORY_BYTES_MAX = 10 << 20
 RINGS_MAX = HISTORY_BYTES_MAX // RING_BYTES_MAX
 WATCHED_MS = 3_000  # a page asks once a second
-SKIPPED_MAX = 9  # looks: a change without puts or gets, such as the size of the journal, is seen that late
-LOOK_MAX = 16  # items at the head, of which the oldest counts
+SKIPPED_MAX = 9  # samples: a change without puts or gets, such as the journal's size, is shown that late
+LOOK_MAX = 16  # items at the head; the oldest of them gives the queue's age
 STATE_MS = 500
 DISK_STEP_BYTES = 1 << 20
-GONE_MAX = 1_000  # deleted queues that pages are told of; beyond that they start again
+GONE_MAX = 1_000  # deleted queues kept for pages; beyond that pages begin with a new list
 
 
 class QueueSums(Struct):
-    """Sums over all rows; `oldest_at_ms` of all queues, which belongs to `oldest_in`. Ages are those of the
-    last round.
+    """Sums over all rows. `oldest_at_ms` is the earliest of all queues, that of the queue `oldest_in`. Ages are those
+    of the last round.
     """
 
     queues: int = 0
@@ -75,7 +75,9 @@ class DiskView(Struct, frozen=True):
 
 
 class LoadView(Struct, frozen=True):
-    """The server's load: connections; the memory of all items, and its limit; when the last sync ended, 0: none has."""
+    """The server's load: connections, the memory of all items and its limit, and the end of the last sync (0: none has
+    ended).
+    """
 
     connections: int
     memory_bytes: int
@@ -94,7 +96,7 @@ class ServerState(Struct, frozen=True):
 
 
 class ServerStates:
-    """The server's own state, made once for all pages that ask within STATE_MS."""
+    """The server's own state, computed at most once in STATE_MS for all pages."""
 
     def __init__(self, spool: Spool, memory: MemoryBudget, counters: ServerCounters, health: HealthCheck) -> None:
         self.spool, self._memory, self._counters, self._health = spool, memory, counters, health
@@ -111,7 +113,7 @@ class ServerStates:
 
 
 class Seen:
-    """The last look at one queue. `number`: of its last change; `shown`: the row, None once the queue is deleted."""
+    """The last sample of one queue. `number`: of its last change; `shown`: the row, None once the queue is deleted."""
 
     __slots__ = ("encoded", "gets", "looked_ms", "mark", "number", "puts", "queue", "ring", "shown", "skipped")
 
@@ -121,16 +123,16 @@ class Seen:
         self.number = 0
         self.puts = self.gets = 0
         self.looked_ms = 0
-        self.mark: tuple[object, ...] = ()  # equal to the last one if nothing has happened
-        self.skipped = 0  # looks since then that stopped there
+        self.mark: tuple[object, ...] = ()  # equal to the last one if nothing has changed
+        self.skipped = 0  # samples since then that found the mark unchanged and did no more
         self.ring: HistoryRing | None = None
         self.encoded = b""  # as JSON, once a page has asked
 
 
 class Sampler:
-    """The looks at all queues, for pages and histories. `rows`: every queue that is looked at, in the order of the last
-    change. `batch`: the changes that rows show are as durable as promised once the commit group has reached it.
-    `epoch`: pages of an earlier one start again.
+    """The sampler of all queues, for pages and histories. `rows`: every sampled queue, in the order of the last change.
+    `batch`: the changes that rows show are durable once the commit group has reached this batch. `epoch`: a page with
+    an earlier epoch begins with a new list.
     """
 
     def __init__(
@@ -165,11 +167,11 @@ class Sampler:
         self._timers.soon(self)
 
     def watch(self, now_ms: int) -> None:
-        """Look at all queues, and often, until WATCHED_MS from now, because a page is open."""
+        """Sample all queues, and often, until WATCHED_MS from now, because a page is open."""
         is_new = now_ms >= self._watched_ms
         self._watched_ms = now_ms + WATCHED_MS
         if is_new:
-            self.is_whole = False  # queues may be new since the last round: each turn looks at some until all have rows
+            self.is_whole = False  # queues may be new since the last round: each turn samples some until all have rows
             self._begin_round(now_ms)
             self._timers.soon(self)
 
@@ -203,7 +205,7 @@ class Sampler:
             self._left = deque([*self.rows, *others[:OTHERS]])
 
     def on_timer(self, now_ms: int) -> int:
-        """Do a slice of the round; return the work, as timers count it. An exception costs a round."""
+        """Do a slice of the round. Return the work, as timers count it. An exception costs a round."""
         try:
             return self._look_around(now_ms)
         except Exception as error:
@@ -255,13 +257,13 @@ class Sampler:
         self._timers.set(self, max(now_ms + SLICE_MS, self._round_ms + every_ms))
 
     def _note_age(self, row: Seen) -> None:
-        """Count a row's age for this round."""
+        """Count the age in a row for this round."""
         shown = row.shown
         if shown is not None and shown.oldest_at_ms and not 0 < self._oldest[0] <= shown.oldest_at_ms:
             self._oldest = shown.oldest_at_ms, shown.name
 
     def _sample_queue(self, queue: Queue, now_ms: int) -> int:
-        """Look at a queue. Returns the cost, in queues with nothing to read from the journal."""
+        """Sample a queue. Return the cost, in queues with nothing to read from the journal."""
         line = queue.line
         took = SLICE if line.on_disk and not (line.in_memory or line.returned or line.read_error) else 1
         row = self.rows.get(queue.name) or self._new_row(queue)
@@ -322,7 +324,7 @@ class Sampler:
         )
 
     def _moved(self, row: Seen) -> None:
-        """Move a row to the end, because it has changed last."""
+        """Move a row to the end, because it has just changed."""
         name = row.queue.name
         self._changes += 1
         row.number = self._changes
@@ -338,7 +340,7 @@ class Sampler:
         totals.waiters += sign * shown.waiters
         totals.unsynced_bytes += sign * shown.unsynced_bytes
         totals.journal_bytes += sign * shown.journal_bytes
-        # Sums of floats that were added and subtracted in another order leave a remainder.
+        # Adding and subtracting floats in another order leaves a remainder, which rounding removes.
         totals.put_rate = round(totals.put_rate + sign * shown.put_rate, 2) if totals.queues else 0
         totals.get_rate = round(totals.get_rate + sign * shown.get_rate, 2) if totals.queues else 0
 
@@ -357,13 +359,13 @@ class Sampler:
             self.epoch += 1
 
     def note_step(self) -> None:
-        """Have pages told everything again, because the wall clock was set."""
+        """Make pages begin with a new list, because the wall clock was set."""
         for row in self.rows.values():
             row.encoded = b""
         self.epoch += 1
 
     def _forget(self, name: str) -> None:
-        """Drop the row of a queue without a ring, while no page is open."""
+        """Remove the row of a queue without a ring, while no page is open."""
         row = self.rows.pop(name)
         if row.shown is not None:
             self._count(row.shown, -1)
@@ -397,13 +399,13 @@ class Sampler:
 
 
 def _is_quiet(shown: QueueRow) -> bool:
-    """Tell whether the row stays as it is if nothing happens."""
+    """Tell whether the row stays the same as long as nothing happens."""
     return not (shown.put_rate or shown.get_rate or shown.unsynced_bytes)
 
 
 def _oldest_at_ms(queue: Queue, now_ms: int) -> int:
-    """Return when the oldest of the first few items that can be handed out was put, in server time; 0 if there is none,
-    or that is unknown.
+    """Return when the oldest of the first few ready items was put, in server time. Return 0 if there is none, or if the
+    time is unknown.
     """
     line, put_ms = queue.line, queue.calendar.added_ms
     if line.read_error is not None or not len(line):

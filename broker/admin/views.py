@@ -1,6 +1,7 @@
 """Snapshots of a server for operators: queues, open reads, clients. All interfaces of the server show the same Structs.
 
-Times are epoch milliseconds of the wall clock if a name ends in `_at_ms`, else durations. Looking changes nothing.
+Names that end in `_at_ms` are epoch milliseconds of the wall clock; other times are durations. Taking a snapshot
+changes nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ HOLDS_MAX = 20  # queues of one client
 
 class OpenReadView(Struct, frozen=True):
     """An item that a client has open. `client` "": disconnected, or unknown. `times_out_at_ms` 0: only its client ends
-    the read. `data_bytes`: of the item.
+    the read. `data_bytes`: the size of the item.
     """
 
     xid: int
@@ -54,7 +55,7 @@ class WaiterView(Struct, frozen=True):
 
 
 class HeldView(Struct, frozen=True):
-    """The open reads of one client on one queue. `since_at_ms`: of the oldest."""
+    """The open reads of one client on one queue. `since_at_ms`: when the oldest was opened."""
 
     queue: str
     count: int
@@ -102,8 +103,8 @@ class ServerView(Struct, frozen=True):
 
 
 class JobsView(Struct, frozen=True):
-    """The jobs of one name of workq's. `leased`: with a worker; `finished`: completed or failed, and not yet forgotten;
-    `waiters`: workers that wait for one.
+    """The jobs of one name of workq's. `leased`: with a worker. `finished`: completed or failed, and not yet removed.
+    `waiters`: workers that wait for a job.
     """
 
     name: str
@@ -117,7 +118,7 @@ class JobsView(Struct, frozen=True):
 def open_reads(
     queue: Queue, leases: Leases, now_ms: int, offset: int, limit: int, holders: dict[int, str]
 ) -> list[OpenReadView]:
-    """Return open reads and their clients, the oldest first. `holders`: found by `find_holders`."""
+    """Return open reads and their clients, the oldest first. `holders` is the result of `find_holders`."""
     timeout_ms = queue.config.open_timeout_ms
     calendar = queue.calendar
     return [
@@ -145,7 +146,7 @@ def _open_read(
 
 
 def find_holders(sessions: Iterable[Session], queue: Queue, found: dict[int, str]) -> Iterator[None]:
-    """Note in `found` the address of the client that holds each open read of `queue`, by xid; one client a step."""
+    """Write into `found`, by xid, the address of the client that holds each open read of `queue`; one client a step."""
     for session in list(sessions):
         for held_of, taken in session.reads.get(queue.name, ()):
             if held_of is queue:
@@ -159,7 +160,7 @@ def waiters(queue: Queue, offset: int, limit: int) -> list[WaiterView]:
 
 
 def clients(sessions: Mapping[Session, int], leases: Leases, offset: int, limit: int) -> Iterator[ClientView]:
-    """Yield connections, the oldest first. `sessions`: when each has connected."""
+    """Yield connections, the oldest first. `sessions`: the time when each connected."""
     leased = leases.by_session()
     for session, connected_ms in islice(sessions.items(), offset, offset + limit):
         yield _client_view(session, connected_ms, leased.get(session.number, {}))
@@ -167,7 +168,7 @@ def clients(sessions: Mapping[Session, int], leases: Leases, offset: int, limit:
 
 def _client_view(session: Session, connected_ms: int, leased: dict[str, tuple[int, int]]) -> ClientView:
     waited_at = session.waited_at
-    # A session forgets a read that an operator gave back or that timed out only when its client asks for it.
+    # A session keeps a read that an operator gave back, or that timed out, until its client asks for the read.
     held = {
         name: [taken for queue, taken in reads if queue.open_reads.get(taken.xid) is taken]
         for name, reads in session.reads.items()

@@ -1,8 +1,8 @@
-"""The reasons of `health` that take time to see: queues without readers, that grow or fill up, slow syncs, a disk that
-fills.
+"""The reasons of `health` that need time to notice: queues that are not read, that grow or fill up; slow syncs; a disk
+that fills.
 
-All queues are looked at in turn, a slice a turn, a round every ROUND_MS; `health` looks at once, if there are few.
-`after_round` is called behind each round (Broker.end_round).
+A round looks at all queues in turn, a slice a turn, every ROUND_MS. `health` looks at all at once, if there are few.
+`after_round` is called after each round (Broker.end_round).
 """
 
 from __future__ import annotations
@@ -30,34 +30,34 @@ from staniel.queues.queue import Queue
 
 ROUND_MS = 5_000
 SLICE_MS = 64
-SLICE = 256  # queues: a third of a millisecond, in as many turns as it needs
-LOOK_COST = 5  # of one queue, as timers count it
+SLICE = 256  # queues: a third of a millisecond; a slice may take several turns
+LOOK_COST = 5  # of looking at one queue, as timers count it
 AT_ONCE_MAX = 1_000  # queues that `check_now` checks: a millisecond
 MARK_MS = 300_000  # between two notes of depths, of syncs and of free space
 MARKS_MAX = 12  # of free space: an hour
 UNREAD_MS = 300_000  # without a get
 GROWS_ITEMS_MIN = 1_000
-GROWS_FACTOR = 1.2  # times as many items as five to ten minutes ago
-TOLD_AHEAD_MAX = 100  # queues whose items are from the future
-PACKED_AT_ONCE = 64  # queues, in a round
-READ_DISK_PART = 4  # a quarter of the disk may hold items that were read; beyond that they are packed before it is full
-READ_ROUNDS_MAX = 12  # a minute
-HELD_MS = 300_000  # a read has been open for so long, and keeps
-HELD_BYTES_MIN = 64 << 20  # so much, or
-HELD_DISK_PART = 50  # a fiftieth of the disk
+GROWS_FACTOR = 1.2  # times as many items as five to ten minutes before
+TOLD_AHEAD_MAX = 100  # logged queues whose items were put in the future
+PACKED_AT_ONCE = 64  # queues in a round
+READ_DISK_PART = 4  # of the disk: beyond a quarter of it, read items are packed before the disk is full
+READ_ROUNDS_MAX = 12  # rounds: a minute
+HELD_MS = 300_000  # an open read keeps files for longer than this
+HELD_BYTES_MIN = 64 << 20  # kept bytes that are reported, or
+HELD_DISK_PART = 50  # of the disk: a fiftieth
 FILLING_PART = 0.9  # of max_items or max_size
 SLOW_SYNC_S = 0.25
-SLOW_SYNCS_MIN = 5  # one alone is an accident
+SLOW_SYNCS_MIN = 5  # fewer slow syncs are no reason
 SYNC_HANGS_MS = 5_000
 FILLS_WITHIN_MS = 4 * 3600 * 1000
-FREE_PART_MIN = 0.3  # a disk that is emptier than that is not called filling
+FREE_PART_MIN = 0.3  # of the disk: with more free space it is not called filling
 EMPTY: tuple[ReasonName, ...] = ()
 
 
 class Watched(Struct):
-    """The notes about a queue with items. `gets`: how many items had been handed out at `unread_since_ms`. `before`,
-    `mark`: its depth at the last two notes; `notes`: how many had been made by then, `seen_notes` of them since the
-    queue was first seen.
+    """The notes about a queue with items. `gets`: how many items had been delivered at `unread_since_ms`. `before`,
+    `mark`: its depth at the last two marks. `notes`: how many marks had been made by then; `seen_notes`: how many since
+    the queue was first seen.
     """
 
     gets: int
@@ -76,10 +76,10 @@ class DiskNote(Struct, frozen=True):
 
 
 class Watch:
-    """The latest rounds and their findings. `queues`: by reason, the names of the queues that it is about. `reasons`:
-    by name, the reasons of a queue. `slow_syncs`: how many of `syncs` in the last five to ten minutes were slow.
-    `sync_hangs_ms`: how long the present one has run, 0: not for long. `fills_in_ms`: when the disk is full at the rate
-    of the last hour, 0: not soon. `_syncs` has the durations of all syncs.
+    """The latest rounds and their findings. `queues`: by reason, the names of its queues. `reasons`: by name, the
+    reasons of a queue. `slow_syncs`: how many of `syncs` in the last five to ten minutes were slow. `sync_hangs_ms`:
+    how long the running sync has taken, 0: not long. `fills_in_ms`: when the disk is full at the rate of the last hour,
+    0: not soon. `_syncs` has the durations of all syncs.
     """
 
     def __init__(
@@ -103,32 +103,32 @@ class Watch:
         self.unreadable: dict[str, None] = {}  # queues that the last round could not read
         self._unreadable: dict[str, None] = {}  # of this round
         self._watched: dict[str, Watched] = {}
-        self._dead: dict[str, None] = {}  # names of dead letter queues that this round has found
-        self._left: deque[str] = deque()  # names of this round
-        self._read: list[tuple[int, str]] = []  # of this round, by queue: bytes that were read and still stored
+        self._dead: dict[str, None] = {}  # dead-letter queues met in this round
+        self._left: deque[str] = deque()  # names still to be looked at in this round
+        self._read: list[tuple[int, str]] = []  # in this round, by queue: bytes that were read and are still stored
         self.read_bytes = 0  # of all queues, in the last round
         self._read_rounds = 0  # rounds in a row in which that exceeded the limit
-        self._of_slice = 0  # queues of this slice that have been looked at
+        self._of_slice = 0  # queues of this slice that are done
         self._round_ms = 0
         self._notes = 0
         self._noted_ms: int | None = None
-        self._sync_counts = (0, 0), (0, 0)  # all and slow ones, at the last two notes
+        self._sync_counts = (0, 0), (0, 0)  # all and slow syncs, at the last two marks
         self._disk: deque[DiskNote] = deque(maxlen=MARKS_MAX)
         self._sync_seen = 0, 0  # the batch that was durable when a sync was first seen running, and when that was
 
     @property
     def most_read(self) -> list[tuple[int, str]]:
-        """The queues of the last round with the most bytes that were read and are still stored."""
+        """The queues with the most bytes that were read and are still stored, in the last round."""
         return nlargest(PACKED_AT_ONCE, self._read)
 
     def begin_rounds(self, now_ms: int) -> None:
-        """Begin to look, every ROUND_MS."""
+        """Begin the rounds, every ROUND_MS."""
         self._begin_round(now_ms)
         self._timers.soon(self)
 
     def check_now(self, now_ms: int) -> None:
-        """Look at all queues at once, if there are few. With many, `queues` is as old as their round. Only the first
-        call of a turn looks: one client can ask for health many times in one turn.
+        """Look at all queues at once, if there are few. If there are many, `queues` is as old as their last round. Only
+        the first call of a turn looks, because one client can ask for health many times in one turn.
         """
         names = self._registry.by_name
         if len(names) > AT_ONCE_MAX or not self.may_look:
@@ -141,7 +141,7 @@ class Watch:
         self._end_round(now_ms)
 
     def on_timer(self, now_ms: int) -> int:
-        """Do a slice of the round; return the work, as timers count it."""
+        """Do a slice of the round. Return the work, as timers count it."""
         timers = self._timers
         if not self._left and now_ms >= self._round_ms + ROUND_MS:
             self._begin_round(now_ms)
@@ -243,8 +243,8 @@ class Watch:
         return found
 
     def _tell_if_ahead(self, queue: Queue, now_ms: int) -> None:
-        """Log, once per start and queue, that its head was put at a time that this spool's clock has not reached. A
-        head that is not in memory yet is logged once it is.
+        """Log, once per start and queue, that the head was put at a time that this spool's clock has not reached. A
+        head that is not in memory is checked later, once it is.
         """
         fresh = queue.line.in_memory
         if not fresh or queue.name in self._told_ahead or len(self._told_ahead) >= TOLD_AHEAD_MAX:
@@ -252,7 +252,7 @@ class Watch:
         ahead_ms = queue.calendar.added_ms(fresh[0], now_ms) - now_ms
         if ahead_ms >= APART_MS:
             self._told_ahead.add(queue.name)
-            hint = "put under another clock: their age is 0 until the clock shows that time, their lives end that late"
+            hint = "put under another clock: until that time their age is 0, and they expire later by as much"
             seconds = ahead_ms // 1000
             self._report(Level.WARNING, "clock.items_ahead", queue=queue.name, seconds=seconds, hint=hint)
 
@@ -304,8 +304,8 @@ class Watch:
 
     @property
     def read_bytes_max(self) -> int:
-        """The limit of bytes that were read and are still on the disk. Beyond it they are packed, whatever the settings
-        allow; 0 if the size of the disk is unknown.
+        """The limit of bytes that were read and are still on the disk. Beyond it journals are packed, whatever the
+        settings allow. 0 if the size of the disk is unknown.
         """
         total = self._free_bytes()[1]
         return 0 if total >= UNKNOWN_BYTES else total // READ_DISK_PART
@@ -331,7 +331,7 @@ class Watch:
 
 
 def read_bytes_of(spool: Spool, maintenance: MaintenanceScheduler, queue: Queue) -> int:
-    """Return about how many bytes of the queue's files have been read and could be given back now. Those of a
+    """Return roughly how many bytes of the queue's files have been read and could be removed now. The files of a
     libkestrel family count for the first of its readers.
     """
     journal = queue.journal
@@ -341,7 +341,7 @@ def read_bytes_of(spool: Spool, maintenance: MaintenanceScheduler, queue: Queue)
 
 
 def _of_dead_letters(found: Sequence[ReasonName]) -> list[ReasonName]:
-    """Return the reasons of a dead letter queue. Dead letters wait for an operator, not for a reader: `queue_not_read`
+    """Return the reasons of a dead-letter queue. Its items wait for an operator, not for a reader, so `queue_not_read`
     does not apply.
     """
     return [*[each for each in found if each is not ReasonName.QUEUE_NOT_READ], ReasonName.DEAD_LETTERS]

@@ -27,7 +27,7 @@ BLOCKS_PER_TURN = 16
 
 def show_stats(session: Session, request: memcache.Stats, now_ms: int) -> None:
     """Reply to the plain `stats`, or with the server's part of it alone. memcached's own topics have no statistics
-    here, but clients expect an END.
+    here: the reply is END alone, because clients expect one.
     """
     broker, replies = session.broker, session.replies
     if request.topic not in ("", SERVER_TOPIC):
@@ -125,7 +125,7 @@ def flush_all_expired(session: Session, request: memcache.FlushAllExpired, now_m
 
 
 def sweep_out(session: Session, queues: Iterable[Queue], now_ms: int) -> None:
-    """Drop expired items of `queues`, then reply with their count."""
+    """Drop the expired items of `queues`, then reply with their count."""
     sweeping = ExpireBatch(session)
     BatchCommand(
         session, queues, sweeping.visit, lambda: session.out.append(session.replies.number(sweeping.total))
@@ -133,7 +133,7 @@ def sweep_out(session: Session, queues: Iterable[Queue], now_ms: int) -> None:
 
 
 def status(session: Session, request: memcache.Status, now_ms: int) -> None:
-    """Show or change the server's status. A change that has to wait behind another is ignored, as in Kestrel."""
+    """Show or change the server's status. A change that would have to wait for another is ignored, as in Kestrel."""
     broker = session.broker
     if request.name is None:
         session.out.append(broker.status.reported.value.upper().encode() + b"\r\n")
@@ -156,7 +156,7 @@ def change_status(session: Session, wanted: ServerStatus, now_ms: int) -> None:
     try:
         is_changed = session.broker.set_status(wanted, now_ms)
     finally:
-        session.rest_since(began_ns)  # a file has been written and synced
+        session.rest_since(began_ns)  # a file was written and synced
     if is_changed:
         session.log_event("status.changed", now_ms, was=was.value.lower(), now=wanted.value.lower())
         session.broker.audit.record_operation(session, "status", now_ms, target=wanted.value.lower())
@@ -180,7 +180,7 @@ def pause(session: Session, request: memcache.Pause, now_ms: int) -> None:
 
 
 def reload(session: Session, request: memcache.Reload, now_ms: int) -> None:
-    """Read the configuration again, and name the changes that need a restart. A broken file changes nothing."""
+    """Read the configuration again, and name the changes that need a restart. A file with errors changes nothing."""
     try:
         reload_for(session, now_ms, lambda later: session.out.append(session.replies.reloaded(later)))
     except ReloadError as error:
@@ -188,14 +188,12 @@ def reload(session: Session, request: memcache.Reload, now_ms: int) -> None:
 
 
 def reload_for(session: Session, now_ms: int, answer: Callable[[str], None]) -> None:
-    """Reload the configuration. `answer` is called at the end, with the settings that only a restart applies. Raises
-    ReloadError.
-    """
+    """Reload the configuration, then call `answer` with the settings that need a restart. Raises ReloadError."""
     running = session.broker.reload(now_ms)
     session.broker.audit.record_operation(session, "reload", now_ms)
     if running.is_done:
         answer(running.later)
-        session.yield_turn()  # a file was read and checked
+        session.yield_turn()  # the rest of the turn's share went into reading and checking a file
     else:
         running.on_end = session.suspend_until_told(lambda later, now_ms: answer(later))
 
@@ -207,7 +205,7 @@ def shutdown(session: Session, request: memcache.Shutdown, now_ms: int) -> None:
 
 
 def move(session: Session, request: memcache.Move, now_ms: int) -> None:
-    """Move items. The reply comes when all of them have been sent, and has their count."""
+    """Move items. The reply has their count, and comes when all have been moved."""
     if why := move_error(session.broker.queues, request.source, request.target):
         session.client_error(why)
         return

@@ -1,7 +1,7 @@
-"""The tables of commands for clients that do not have all rights, made of the tables COMMANDS.
+"""The tables of commands for clients with limited rights, made from the tables COMMANDS.
 
-Such a client's session has a table of its own in place of its protocol's, so a client that may do everything pays
-nothing. What was allowed is remembered with the rights, queue by queue, so that one look finds it later.
+A session of such a client has this table in place of its protocol's, so clients with all rights pay nothing. Allowed
+queues are remembered with the rights, so that later requests need one lookup.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PROTOCOLS = ("memcache", "text", "thrift", "workq")
 
 
 def commands_of(protocol: str) -> Commands:
-    """Return the commands of one of PROTOCOLS. Only memcache's are loaded in any case."""
+    """Return the commands of one of PROTOCOLS. Modules other than memcache's are imported at the first call."""
     match protocol:
         case "text":
             from staniel.broker.commands.text import COMMANDS
@@ -37,7 +37,7 @@ def commands_of(protocol: str) -> Commands:
 
 
 def refuse(session: Session, request: Any, why: str) -> None:
-    """Refuse `request` in the words of the session's protocol; Kestrel's dialect, which has no users, uses
+    """Refuse `request` in the words of the session's protocol. Kestrel's dialect has no words for users, and uses
     memcached's.
     """
     match session.protocol:
@@ -74,8 +74,8 @@ def _guarded(handler: Handler, rule: Rule) -> Handler:
 
 
 class Tables(Struct, frozen=True):
-    """The tables of one listener's protocol: `plain` for clients that may do everything, `limited` for those with
-    rights, `strangers` for those who have not said who they are.
+    """The tables of one listener's protocol: `plain` for clients with all rights, `limited` for those with some rights,
+    `strangers` for unauthenticated ones.
     """
 
     plain: Handlers
@@ -83,12 +83,12 @@ class Tables(Struct, frozen=True):
     strangers: Handlers
 
 
-_TABLES: dict[int, Tables] = {}  # by the id of each of the three; what is in here stays, so that no id is used again
+_TABLES: dict[int, Tables] = {}  # by the id of each of the three tables; never removed, so no id is reused
 
 
 def handlers_for(protocol: str, handlers: Handlers, rights: Rights) -> Handlers:
-    """Return the table of a client with these rights; `handlers` is any of the tables of its listener. The admin
-    listener asks for each path by itself.
+    """Return the table for a client with these rights. `handlers` is any of the tables of its listener. The admin
+    listener checks the rights for each path itself.
     """
     if protocol not in PROTOCOLS:
         return handlers

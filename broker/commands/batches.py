@@ -1,4 +1,6 @@
-"""Commands that visit many queues, some in each turn, so that no other client waits for them, and their replies."""
+"""Commands that visit many queues, some in each turn, so that other clients need not wait; and the replies of such
+commands.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ PIECE_BYTES = 64 << 10
 
 
 class BatchCommand(Generic[T]):
-    """A command that visits many queues. `visit(queue, now_ms)` tells whether it is done with that queue, or has only
-    begun; `finish` is called after the last one.
+    """A command that visits many queues. `visit(queue, now_ms)` returns whether it is done with that queue; if not, it
+    is called again. `finish` is called after the last queue.
     """
 
     def __init__(
@@ -31,8 +33,8 @@ class BatchCommand(Generic[T]):
         most: int = QUEUES_PER_TURN,
         fail: Callable[[Exception, int], None] | None = None,
     ) -> None:
-        """Take the queues. `fail` replies instead if `visit` or `finish` raises; None: the exception ends the
-        process.
+        """Take the queues. `fail` replies instead if `visit` or `finish` raises. With `fail` None the exception ends
+        the process.
         """
         self._session = session
         self._left = deque(queues)
@@ -57,7 +59,7 @@ class BatchCommand(Generic[T]):
             if not self._left or self._session.out_bytes > OUT_BYTES_PER_TURN or (done and share.is_spent):
                 break
             at = self._left[0]
-            if not self._visit(at, now_ms):  # the visit has used up its share already
+            if not self._visit(at, now_ms):  # the visit has used up the turn's share
                 if isinstance(at, Queue) and at.is_unsettled:
                     self._session.retry_after_sweep(at, self.visit_some)
                 else:
@@ -71,8 +73,9 @@ class BatchCommand(Generic[T]):
 
 
 class PieceCommand:
-    """A command that an iterator makes in pieces: as many in a turn as it has time for. `finish` is called after the
-    last one. `fail` replies instead if a piece raises; None: the exception ends the process.
+    """A command whose work is an iterator of pieces, of which each turn makes as many as it has time for. `finish` is
+    called after the last one. `fail` replies instead if a piece raises. With `fail` None the exception ends the
+    process.
     """
 
     def __init__(
@@ -108,8 +111,9 @@ class PieceCommand:
 
 
 class ChunkedReply:
-    """The reply of a command that takes many turns. Some clients take a first packet that ends in CR LF for the whole
-    reply (emcache, of `stats`): a short reply leaves in one piece, a long one in pieces of about PIECE_BYTES.
+    """The reply of a command that takes many turns. A short reply leaves in one piece, because some clients take a
+    first packet that ends in CR LF for the whole reply (emcache, for `stats`). A long one leaves in pieces of about
+    PIECE_BYTES.
     """
 
     def __init__(self, session: Session) -> None:
@@ -119,9 +123,9 @@ class ChunkedReply:
         self._has_begun = False
 
     def fail(self, error: Exception, now_ms: int) -> None:
-        """Reply that the command raised `error`, or disconnect in the middle of a long reply."""
+        """Reply that the command raised `error`; disconnect if a part of a long reply has been sent."""
         if self._has_begun:
-            report_failure(self._session.broker.client_events, "a long answer", self._session.address, error, now_ms)
+            report_failure(self._session.broker.client_events, "a long reply", self._session.address, error, now_ms)
             self._session.hang_up(b"")
         else:
             refuse_failed(self._session, "statistics", error, now_ms)
@@ -133,7 +137,7 @@ class ChunkedReply:
             self._flush()
 
     def end(self, data: bytes) -> None:
-        """Add the last bytes and let the reply leave."""
+        """Add the last bytes and send the reply."""
         self._held.append(data)
         self._flush()
 
@@ -146,8 +150,8 @@ class ChunkedReply:
 
 
 class ExpireBatch:
-    """A command that drops expired items of queues, at the head and behind it, in each queue max_expire_sweep at most,
-    and counts them.
+    """A command that drops and counts expired items of queues, at the head and behind it, at most max_expire_sweep in
+    each queue.
     """
 
     def __init__(self, session: Session) -> None:
@@ -156,7 +160,7 @@ class ExpireBatch:
         self.total = 0
 
     def visit(self, queue: Queue, now_ms: int) -> bool:
-        """Drop as many expired items of one queue as a moment allows. Returns whether the queue is done."""
+        """Drop as many expired items of one queue as fit into a short time. Return whether the queue is done."""
         left = queue.config.max_expire_sweep - self._of_this
         count = queue.expire(now_ms, left)
         self._session.depend_on(queue)

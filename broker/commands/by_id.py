@@ -1,7 +1,7 @@
 """Ending or extending one open read, named by the id of its item: `delete q/id=5` confirms it, `touch q/id=5 0` extends
 it, `touch q/id=5/abort 0` hands its item back. meta.py looks at one with `mg q/id=5`.
 
-Only the connection that opened an item can name it: a program that confused two connections would otherwise end the
+Only the connection that opened an item can name it. Otherwise a program that confused two connections would end the
 work of another client without noticing.
 """
 
@@ -16,7 +16,7 @@ from staniel.protocol.memcache.requests import AbortItem, ConfirmItem, ExtendIte
 from staniel.queues.item import Delivery
 from staniel.queues.queue import Queue
 
-LOOKED_AT_ONCE = 64  # open reads; max_open_transactions may allow any number
+LOOKED_AT_ONCE = 64  # open reads; max_open_transactions may be any number
 
 Act = Callable[[Queue, Delivery, int], bool]
 """An act on an open read, at a moment. Returns whether the read was open."""
@@ -47,7 +47,7 @@ def abort_item(session: Session, request: AbortItem, now_ms: int) -> None:
 
 
 def extend_item(session: Session, request: ExtendItem, now_ms: int) -> None:
-    """Give the read of one item its full time again."""
+    """Let the time-out of one item's read begin again."""
 
     def extend(queue: Queue, taken: Delivery, now_ms: int) -> bool:
         return bool(queue.extend(taken, now_ms))
@@ -79,7 +79,7 @@ class ReadSearch:
 
     def begin_search(self, now_ms: int) -> None:
         held = self._session.reads.get(self._request.queue)
-        if held and held[0][1].id == self._request.id and len(held) == 1:  # most clients have one
+        if held and held[0][1].id == self._request.id and len(held) == 1:  # most clients have one open read
             self._found = [0]
             self._end_found(now_ms)
         else:

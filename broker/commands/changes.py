@@ -1,6 +1,7 @@
-"""Changes of a queue for a client, whatever its protocol: emptying it, deleting it, pausing it, giving back open reads.
+"""Changes of a queue for a client of any protocol: emptying it, deleting it, pausing it, giving back open reads.
 
-Each is logged with the client that asked, and the reply depends on it. The caller checks whether the client may do it.
+Each change is logged with the client that asked for it, and the reply depends on the change. The caller checks the
+client's rights.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ ABORTS_PER_TURN = 64
 def empty(
     session: Session, queue: Queue, now_ms: int, again: Callable[[int], None], operation: str = "flush"
 ) -> int | None:
-    """Remove every item that waits; return their number. None if nothing has been done yet because there are many:
-    `again` is called in the next turn.
+    """Remove every waiting item and return their number. With many items nothing is done yet: return None, and call
+    `again` in the next turn.
     """
     if not queue.prepare_flush():
         session.yield_turn(again)
@@ -39,14 +40,14 @@ def empty(
 
 
 Then = Callable[[bool, str], None]
-"""The type of a callback that replies to the client. It gets whether the queue existed, and why it is still there: ""
-if it is not.
+"""The type of a callback that replies to the client. It gets whether the queue existed, and why it still exists; "" if
+it does not.
 """
 
 
 def delete(session: Session, name: str, now_ms: int, then: Then, items_max: int | None = None) -> None:
-    """Delete a queue for `session`, and call `then`: at once, or when a later turn lets the session go on. A queue that
-    has more than `items_max` items then stays. Raises JournalFailure.
+    """Delete a queue for `session` and call `then`, at once or in a later turn. The queue stays if it has more than
+    `items_max` items. Raises JournalFailure.
     """
     queues, deletions = session.broker.queues, session.broker.deletions
     queue = queues.find(name)
@@ -70,7 +71,7 @@ def delete(session: Session, name: str, now_ms: int, then: Then, items_max: int 
         deletions.postpone(queue, Postponed(session, items_max, depend_and_tell))
         return
     items = queue.line.present
-    session.yield_turn()  # files are removed
+    session.yield_turn()  # removing files has used up the turn's share
     try:
         batch = deletions.delete(queue, now_ms)
     except Undeleted as refused:
@@ -88,14 +89,16 @@ def _log_deletion(session: Session, name: str, items: int, now_ms: int) -> None:
 
 
 def pause(session: Session, queue: Queue, now_ms: int, *, gets: bool, puts: bool, is_paused: bool) -> None:
-    """Pause `gets` or `puts` or both, or resume them. Raises OSError if that cannot be stored: nothing has changed."""
+    """Pause `gets` or `puts` or both, or resume them. Raises OSError if that cannot be stored; nothing has changed
+    then.
+    """
     gets_paused = is_paused if gets else queue.gets_paused
     puts_paused = is_paused if puts else queue.puts_paused
     began_ns = session.broker.step_clock.now_ns()
     try:
         session.broker.pauses.change(queue, QueuePause(gets_paused, puts_paused), now_ms)
     finally:
-        session.rest_since(began_ns)  # a file has been written and synced
+        session.rest_since(began_ns)  # a file was written and synced
     event = "queue.paused" if is_paused else "queue.resumed"
     session.log_event(event, now_ms, queue=queue.name, paused=pause_name(queue))
     operation = "pause" if is_paused else "resume"
@@ -103,9 +106,9 @@ def pause(session: Session, queue: Queue, now_ms: int, *, gets: bool, puts: bool
 
 
 class RunningAbort:
-    """A running abort: it gives open reads of any client back, in the order of `left` and some a turn. `finish(count)`
-    is called after the last one, with how many were still open. `queue` and `client`, an address: whose reads they are,
-    for the audit log.
+    """An abort of many open reads of any clients, some a turn, in the order of `left`. `finish(count)` is called after
+    the last one, with the number of reads that were still open. `queue`, or `client`, an address, says for the audit
+    log whose reads they are.
     """
 
     def __init__(
@@ -145,8 +148,8 @@ class RunningAbort:
 
 
 def answer_at_end(session: Session, running: Operation, answer: Callable[[int], None]) -> None:
-    """Call `answer` when the operation has ended, as the reply of `session`, or never if the client has disconnected
-    by then.
+    """Call `answer` when the operation has ended, as the reply of `session`. If the client has disconnected by then, do
+    not call it.
     """
     if running.ended_ms:
         answer(running.ended_ms)

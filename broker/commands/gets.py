@@ -1,6 +1,6 @@
 """Reading items over the memcache protocol: take, wait, peek, open, close, abort.
 
-Source: the memcache protocol of Kestrel 2.4. Where Kestrel disconnects a client for a mistake, a client of the
+Source: the memcache protocol of Kestrel 2.4. For some mistakes Kestrel disconnects the client; a client of the
 memcached dialect gets an error instead.
 """
 
@@ -24,7 +24,7 @@ from staniel.queues.queue import Queue
 from staniel.queues.registry import Refused
 
 ERROR = b"ERROR\r\n"
-KEYS_PER_TURN = KEYS_AT_ONCE  # of one line; then other clients have their turn
+KEYS_PER_TURN = KEYS_AT_ONCE  # of one line in one turn, so that other clients are served
 
 
 def get(session: Session, request: Get, now_ms: int) -> None:
@@ -92,8 +92,8 @@ def get_with_care(session: Session, request: Get, now_ms: int) -> None:
 
 
 def miss(session: Session, request: Get, queue: Queue, now_ms: int) -> None:
-    """Handle a get that found no item: look again once the expired items at the head are gone, wait for an item, or
-    reply that there is none.
+    """Handle a get that found no item: wait for the expired items at the head to be removed and look again, wait for an
+    item, or reply that there is none.
     """
     if queue.line.read_error is not None:
         session.refuse(access.trouble(queue))
@@ -119,31 +119,33 @@ def miss(session: Session, request: Get, queue: Queue, now_ms: int) -> None:
 
 
 def get_many(session: Session, request: GetMany, now_ms: int) -> None:
-    """Reply to a get of several keys: one item from each that has one, then one END. Nothing waits."""
+    """Reply to a get of several keys: one item from each queue that has one, then one END. The get does not wait for
+    items.
+    """
     MultiKeyGet(session, request.gets).check_keys(now_ms)
 
 
 def get_keys(session: Session, request: GetKeys, now_ms: int) -> None:
-    """Reply to a get of so many keys that they take several turns."""
+    """Reply to a get of many keys, over several turns."""
     MultiKeyGet(session, request.keys, request.with_id).check_keys(now_ms)
 
 
 class MultiKeyGet:
-    """A running get of several keys. All checks come before anything is taken, because an error among the items would
-    cost the client those; a key that is refused later finds nothing.
+    """A running get of several keys. All checks come first, because an error reply after items were taken would lose
+    those items. A key that is refused later finds nothing.
     """
 
     def __init__(self, session: Session, keys: Sequence[Get | bytes], with_id: bool = False) -> None:
         self.session = session
         self.keys = keys
         self.with_id = with_id
-        self.gets: list[Get] = []  # the keys that have been looked at
+        self.gets: list[Get] = []  # the keys that have been checked
         self.taken = 0  # how many of them have been read
-        self.held: dict[str, int] = {}  # reads of a queue that this connection will have open after these keys
+        self.held: dict[str, int] = {}  # by queue: open reads of this connection after these keys
 
     def check_keys(self, now_ms: int) -> None:
-        """Check some keys, then continue in the next turn or take the items. Raises TryNextTurn; which continues
-        after the checked keys.
+        """Check some keys, then continue in the next turn or take the items. Raises TryNextTurn to continue after the
+        checked keys.
         """
         at = len(self.gets)
         for key in self.keys[at : at + KEYS_PER_TURN]:
@@ -165,7 +167,7 @@ class MultiKeyGet:
             self.read_keys(now_ms)
 
     def read_keys(self, now_ms: int) -> None:
-        """Read some of the keys, then go on in the next turn or end."""
+        """Read some of the keys, then continue in the next turn or end."""
         last = min(self.taken + KEYS_PER_TURN, len(self.gets))
         while self.taken < last and self.session.out_bytes <= OUT_BYTES_PER_TURN:
             single = self.gets[self.taken]
@@ -184,7 +186,7 @@ class MultiKeyGet:
         return max(0, count - (single.abort or single.close))
 
     def _may_fetch(self, single: Get, now_ms: int) -> bool:
-        """Tell whether this key may be read; if not, the client has got an error. Raises TryNextTurn."""
+        """Tell whether this key may be read. If not, the client has been sent an error. Raises TryNextTurn."""
         if single.open:
             if not single.close and not may_read(self.session, single):
                 return False
@@ -200,14 +202,14 @@ class MultiKeyGet:
 
 
 def fetches(session: Session, single: Get) -> bool:
-    """Tell whether this key of many can bring an item at all."""
+    """Tell whether this key of a get of many can bring an item at all."""
     if single.abort or (single.close and not single.open):
         return False
     return single.queue not in session.broker.queues.aliases
 
 
 def take_one_of_many(session: Session, single: Get, now_ms: int) -> bool:
-    """Reply with the item of one key of many. Returns False if expired items are still in the way."""
+    """Reply with the item of one key of many. Return False if expired items are still in the way."""
     if single.abort:
         abort_oldest(session, single.queue, now_ms)
     if single.close:
@@ -246,7 +248,7 @@ def get_some(session: Session, request: GetSome, now_ms: int) -> None:
 
 
 class MultiItemGet:
-    """A running get of several items. It is limited by the items that are there, by the open reads allowed and by the
+    """A running get of several items. The number is limited by the present items, by the open reads allowed and by the
     bytes of a turn.
     """
 
@@ -294,7 +296,7 @@ class MultiItemGet:
         if not self.left or session.out_bytes > OUT_BYTES_PER_TURN:
             return False
         if session.needs_check and access.read_refusal(session, self.queue):
-            return False  # refused since the wait for the first item
+            return False  # a check refused it since the wait for the first item
         if not get.open:
             return True
         is_full = len(self.queue.open_reads) >= self.queue.max_open_reads
@@ -310,7 +312,8 @@ class MultiItemGet:
 def approach(session: Session, request: Get, now_ms: int, nothing: Callable[[], None]) -> Queue | None:
     """Prepare a get: end the oldest open read if asked to, find the queue.
 
-    Returns None after calling `nothing`, because there is nothing to read, or after telling the client why it may not.
+    Return None if the get ends here: `nothing` was called because there is nothing to read, or the client was sent a
+    refusal.
     """
     if request.abort:
         abort_oldest(session, request.queue, now_ms)
@@ -329,7 +332,7 @@ def approach(session: Session, request: Get, now_ms: int, nothing: Callable[[], 
 
 
 def is_crowded(session: Session, queue: Queue, now_ms: int, *, opens: bool = False, waits: bool = False) -> bool:
-    """Tell whether no more items may be open, or no more clients may wait; the client has got an error then."""
+    """Tell whether no more items may be open, or no more clients may wait. If so, the client has been sent an error."""
     why = access.crowd_refusal(session.broker.limits, session.address, queue, now_ms, opens=opens, waits=waits)
     if why:
         session.refuse(why)
@@ -337,7 +340,7 @@ def is_crowded(session: Session, queue: Queue, now_ms: int, *, opens: bool = Fal
 
 
 def may_read(session: Session, request: Get) -> bool:
-    """Tell whether this connection's open reads allow the get; if not, the client has got an error."""
+    """Tell whether this connection's open reads allow the get. If not, the client has been sent an error."""
     held = session.reads.get(request.queue)
     if request.open:
         limit = session.max_open_reads
@@ -358,7 +361,9 @@ def reply_open_read(session: Session, name: str) -> None:
 
 
 def queue_for(session: Session, name: str, now_ms: int, *, peeks: bool = False, noreply: bool = False) -> Queue | None:
-    """Return the queue to read from, made if reading makes it; None after an error reply. Raises TryNextTurn."""
+    """Return the queue to read from, created if reading creates it. Return None after an error reply. Raises
+    TryNextTurn.
+    """
     try:
         if session.needs_check and (why := access.read_refusal(session, None)):
             raise Refused(why, client=False)
@@ -375,7 +380,7 @@ def queue_for(session: Session, name: str, now_ms: int, *, peeks: bool = False, 
 
 
 def fetch(session: Session, request: Get, queue: Queue, now_ms: int) -> Delivery | None:
-    """Take, open or peek, as asked."""
+    """Take, open or peek, as the request asks."""
     if request.open:
         taken = queue.open(now_ms)
         if taken is not None:
@@ -385,7 +390,7 @@ def fetch(session: Session, request: Get, queue: Queue, now_ms: int) -> Delivery
 
 
 def hold(session: Session, queue: Queue, taken: Delivery) -> None:
-    """Add this open read to the connection's, as the newest of its queue."""
+    """Add this open read to the connection's reads, as the newest of its queue."""
     held = session.reads.get(queue.name)
     if held is None:
         held = session.reads[queue.name] = deque()

@@ -1,4 +1,4 @@
-"""The guard of requests that show something, or change settings: an exception becomes an error for the client."""
+"""The guard of requests that show something or change settings: an exception becomes an error for the client."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def guarded(handler: Handler) -> Handler:
 
 
 def refuse_failed(session: Session, what: str, error: Exception, now_ms: int) -> None:
-    """Reply with an error to a request of a text protocol that raised `error`. Raises it if it must not be caught."""
+    """Reply with an error to a request of a text protocol that raised `error`. Raise `error` again if it must not be
+    caught.
+    """
     report_failure(session.broker.client_events, what, session.address, error, now_ms)
     if session.protocol == "memcache":
         session.refuse(ANSWER)

@@ -14,7 +14,7 @@ from staniel.broker.users import Logins, User
 from staniel.protocol.memcache.item_requests import Set
 from staniel.protocol.memcache.replies import MEMCACHED
 
-FAILURES_MAX = 3  # of a connection; then it is disconnected
+FAILURES_MAX = 3  # of a connection, which is then disconnected
 FAILURE_MS = 500  # before the reply to the first failure, twice that before the second
 # memcached's words, then a hint for a client that has reconnected without noticing.
 HINT = "the first set of each connection is its login, with USER PASSWORD as the value"
@@ -23,7 +23,7 @@ FAILURE = f"authentication failure: {HINT}"
 
 
 def login(session: Session, request: Set, now_ms: int) -> None:
-    """Authenticate the client. The requests behind in its pipeline wait for the result."""
+    """Authenticate the client. The requests behind it in the pipeline wait for the result."""
     words = request.data.split()
     if len(words) != 2 or len(request.data) > PASSWORD_BYTES_MAX:
         session.out.append(MEMCACHED.client_error(BAD_FORMAT))
@@ -46,7 +46,7 @@ def login(session: Session, request: Set, now_ms: int) -> None:
         logins.checks -= 1
         if is_right and wanted is not None:
             logins.remembered.learn(name, wanted, password)
-        elif session.state is not SUSPENDED:  # a client that disconnected meanwhile has guessed all the same
+        elif session.state is not SUSPENDED:  # a client that disconnected meanwhile has guessed too
             note_failure(session, known_name, now_ms)
         session.deliver(is_right and wanted is not None)
 
@@ -64,8 +64,8 @@ def login(session: Session, request: Set, now_ms: int) -> None:
 
 
 def _is_known_at_once(logins: Logins, user: User, secret: bytes) -> bool:
-    """Tell whether `secret` is right without hashing it. A token is long and made by a machine, so it needs no hash; a
-    password may be one that was right before. A wrong secret takes the same path whether or not the user has a token.
+    """Tell whether `secret` is right without hashing it. A token is long and random, so it needs no hash; a password
+    may be one that was right before. A wrong secret takes the same path whether or not the user has a token.
     """
     if user.token and compare_digest(user.token, secret):
         return True
@@ -80,8 +80,8 @@ def succeed(session: Session, name: str) -> None:
 
 
 def note_failure(session: Session, name: str, now_ms: int) -> None:
-    """Count and log a failed login. `name` "": the name is no user's, and is not logged because it might be a password
-    in the wrong place.
+    """Count and log a failed login. `name` "": no user has the name, and it is not logged because it might be a
+    password in the wrong place.
     """
     broker = session.broker
     broker.logins.failed += 1

@@ -30,7 +30,7 @@ ERROR = b"ERROR\r\n"
 
 
 def may_write(session: Session, queue: Queue | None, noreply: bool = False) -> bool:
-    """Tell whether this session may change queues now; if not, the client has got an error."""
+    """Tell whether this session may change queues now. If not, the client has been sent an error."""
     if session.needs_check and (why := access.write_refusal(session, queue)):
         session.refuse(why, noreply)
         return False
@@ -38,8 +38,8 @@ def may_write(session: Session, queue: Queue | None, noreply: bool = False) -> b
 
 
 def is_blocked(session: Session, name: str, noreply: bool = False) -> bool:
-    """Tell whether the queue is not served because its files cannot be read: it is neither empty nor unknown. The
-    client has got an error then.
+    """Tell whether the queue is not served because its files cannot be read; it is neither empty nor unknown then. If
+    so, the client has been sent an error.
     """
     why = session.broker.queues.why_blocked(name)
     if why:
@@ -62,7 +62,7 @@ def delete(session: Session, request: memcache.Delete, now_ms: int) -> None:
 
 
 def flush(session: Session, request: memcache.Flush, now_ms: int) -> None:
-    """Remove every item of one queue; an unknown queue is empty already."""
+    """Remove every item of one queue. An unknown queue is already empty."""
     queue = session.broker.queues.find(request.queue)
     if why := access.flush_refusal(session, [] if queue is None else [queue]):
         session.refuse(why)
@@ -112,7 +112,7 @@ def flush_each(session: Session, now_ms: int, finish: Callable[[], None]) -> Bat
 
 
 def monitor(session: Session, request: memcache.Monitor, now_ms: int) -> None:
-    """Open reads as items arrive, each with a whole reply of its own; then END."""
+    """Open items as they arrive, each with a whole reply of its own; then END."""
     out, replies = session.out, session.replies
     get = memcache.Get(request.key, request.queue, open=True)
     queues = session.broker.queues
@@ -139,13 +139,15 @@ def monitor(session: Session, request: memcache.Monitor, now_ms: int) -> None:
 
 
 def confirm_many(session: Session, request: memcache.Confirm, now_ms: int) -> None:
-    """Close the oldest open reads of a queue, all of them or none."""
+    """Confirm the oldest open reads of a queue, all of them or none."""
     if not confirm(session, request.queue, request.count, now_ms, lambda: session.out.append(session.replies.end)):
         session.out.append(ERROR)
 
 
 def touch(session: Session, request: memcache.Touch, now_ms: int) -> None:
-    """Give every read that this connection has open on a queue its full time again; many of them over several turns."""
+    """Let the time-outs of all reads that this connection has open on a queue begin again; many of them over several
+    turns.
+    """
     open_still = 0
 
     def pieces() -> Iterator[None]:
@@ -177,7 +179,7 @@ def client_name(session: Session, request: memcache.ClientName, now_ms: int) -> 
 
 
 def more(session: Session, request: More, now_ms: int) -> None:
-    """Parse another slice of the bytes received, in the next turn."""
+    """Parse another slice of the received bytes, in the next turn."""
 
     def step(now_ms: int) -> None:
         session.backlog.extendleft(reversed(request.resume()))
@@ -190,7 +192,7 @@ def quit_session(session: Session, request: memcache.Quit, now_ms: int) -> None:
 
 
 def invalid(session: Session, request: Invalid, now_ms: int) -> None:
-    """Reply to a request that the parser could not read."""
+    """Reply to a request that the parser rejected."""
     session.broker.limits.count("invalid_requests")
     if request.hang_up:
         session.broker.rate_limited(Level.INFO, "session.refused", now_ms, client=session.address, why=request.why)
@@ -202,7 +204,7 @@ def invalid(session: Session, request: Invalid, now_ms: int) -> None:
 
 
 class MemcacheCommands(FrequentCommands):
-    """The functions of HANDLERS for frequent requests; a request for a queue that is not yet known to be allowed goes
+    """The functions of HANDLERS for frequent requests. A request for a queue that is not yet known to be allowed goes
     through the session's table.
     """
 
@@ -250,7 +252,7 @@ COMMANDS: Commands = {
     Invalid: (invalid, rules.always),
     More: (more, rules.always),
 }
-"""The function that serves each type of request, the right that the request needs, and its line as docs/protocol.md
-has it. The grammar is in protocol/memcache/commands.py.
+"""The table of requests: by type the function that serves it, the right that it needs, and its line in
+docs/protocol.md. The grammar is in protocol/memcache/commands.py.
 """
 HANDLERS = handlers_of(COMMANDS)

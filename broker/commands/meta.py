@@ -1,5 +1,5 @@
-"""memcached's meta commands: the same puts, reads and deletes, with meta codes in the replies; a quiet client gets
-exceptional replies only.
+"""memcached's meta commands: the same puts, reads and deletes, with meta codes in the replies. A quiet client gets only
+the replies that memcached sends to quiet clients.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""`monitor` and `confirm`: a client takes many open reads in one request, each sent as it arrives, and closes many at
+"""`monitor` and `confirm`: a client opens many items with one request, each sent as it arrives, and confirms many at
 once.
 
-The caller passes in how an item is written, because each protocol has its own form. Source: monitor in Kestrel 2.4;
-unlike there, a client that disconnects is noticed at once.
+The caller passes the function that writes an item, because each protocol has its own form. Source: monitor in Kestrel
+2.4. Unlike Kestrel, the server notices at once that a client has disconnected.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from staniel.queues.queue import Queue
 
 ITEMS_PER_TURN = 256
 CONFIRMED_AT_ONCE = 256
-CONFIRM_WORK = 5_000  # the work of a share, as timers count it
+CONFIRM_WORK = 5_000  # of a turn's share, as timers count it
 Show = Callable[[Delivery], None]
 Finish = Callable[[], None]
 
@@ -90,7 +90,9 @@ class MonitorCommand:
 
 
 def confirm(session: Session, name: str, count: int, now_ms: int, finish: Finish) -> bool:
-    """Close the `count` oldest open reads of a queue, then `finish`; False, and none is closed, if fewer are open."""
+    """Confirm the `count` oldest open reads of a queue, then call `finish`. If fewer are open, confirm none and return
+    False.
+    """
     held = session.reads.get(name)
     if count <= 0 or held is None or len(held) < count:
         return False
@@ -111,8 +113,8 @@ def confirm(session: Session, name: str, count: int, now_ms: int, finish: Finish
 
 
 class RunningConfirm:
-    """A confirmation of many open reads, a share of a turn at a time. The reads are no longer the session's, so all are
-    confirmed even if its client disconnects meanwhile.
+    """A confirmation of many open reads, a share of them each turn. The reads do not belong to the session any more, so
+    all are confirmed even if its client disconnects meanwhile.
     """
 
     def __init__(self, session: Session, reads: Reads, finish: Callable[[], None]) -> None:
@@ -126,7 +128,7 @@ class RunningConfirm:
         self.on_timer(now_ms)
 
     def on_timer(self, now_ms: int) -> int:
-        """Confirm a turn's share of the reads. Returns the work, as timers count it."""
+        """Confirm a turn's share of the reads. Return the work, as timers count it."""
         session, left, share = self._session, self._left, Share(self._session.broker.step_clock)
         while left:
             queue, taken = left.popleft()

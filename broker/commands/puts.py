@@ -19,9 +19,9 @@ from staniel.queues.stream.queue import recipients
 
 ITEMS_PER_TURN = 64
 BYTES_PER_TURN = 1 << 20
-WIDE_PER_TURN = 4  # of the items of one request, if each goes to more than TARGETS_AT_ONCE queues
-_OVERHEAD_BYTES = RECORD_OVERHEAD_BYTES  # compiled, a C number
-TARGETS_AT_ONCE = 8  # a copy for each of so many queues is a turn's work
+WIDE_PER_TURN = 4  # items of one request that go to more than TARGETS_AT_ONCE queues each
+_OVERHEAD_BYTES = RECORD_OVERHEAD_BYTES  # a C number in the compiled build
+TARGETS_AT_ONCE = 8  # queues that get a copy within one turn
 
 
 class PutResult(Enum):
@@ -74,10 +74,10 @@ def reply_refusal(session: Session, refused: Refused, noreply: bool = False) -> 
 
 
 def store(session: Session, name: str, item: Item, now_ms: int) -> PutResult:
-    """Put `item` where `name` leads. Raises Refused and TryNextTurn; then nothing has been stored.
+    """Put `item` into all queues that `name` stands for. Raises Refused and TryNextTurn; nothing has been stored then.
 
     The room on the disk is checked before anything changes. With fan-out or an alias the reply waits for the strictest
-    of the policies touched.
+    policy of these queues.
     """
     size = len(item.data) + _OVERHEAD_BYTES
     group = session.group
@@ -113,7 +113,7 @@ def _store_with_care(session: Session, name: str, item: Item, now_ms: int) -> Pu
     if session.dialect is Dialect.KESTREL:
         return _store_each(session, targets, item, now_ms)
     if len(targets) > 1:
-        for target in targets:  # items that expire in one queue may move to another and fill it
+        for target in targets:  # items that expire in one target may move to another and fill it
             target.queue.expire(now_ms, target.queue.config.max_expire_sweep)
     for target in targets:
         for queue in recipients(target.queue):
@@ -124,9 +124,9 @@ def _store_with_care(session: Session, name: str, item: Item, now_ms: int) -> Pu
 
 
 class PutBatch:
-    """A running put of several items, some a turn. `finish(stored, refused)` is called after the last one; `refused` is
-    the error of an item that was refused. The put ends at the first item that is not stored, so the client can put the
-    rest again.
+    """A running put of several items, some a turn. The put ends at the first item that is not stored, so that the
+    client can put the rest again. `finish(stored, refused)` is called at the end; `refused` is the error of an item
+    that was refused.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class PutBatch:
             self.stored += 1
             size += len(item.data)
             if self.stored < len(items) and self.session.cancel_yield():
-                wide += 1  # it went to many queues, each of which writes its copy this turn
+                wide += 1  # the item went to many queues, and each writes its copy this turn
         if self.stored < len(items):
             self.session.yield_turn(self.store_some)
         else:
@@ -181,7 +181,7 @@ def _count_by_alias(queues: Queues, name: str, item: Item) -> None:
 
 
 def _store_each(session: Session, targets: list[Target], item: Item, now_ms: int) -> PutResult:
-    """Store in each target; the others keep their copy if one refuses the item. Children come first, as in Kestrel."""
+    """Store a copy in each target. If one refuses it, the others keep theirs. Children come first, as in Kestrel."""
     verdict = STORED
     if len(targets) > TARGETS_AT_ONCE:
         session.yield_turn()

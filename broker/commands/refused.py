@@ -1,7 +1,8 @@
-"""Requests that `[memcache] refuse` names: libraries for caches send them, and they harm queues without an error there.
+"""Requests that `[memcache] refuse` names. Libraries for caches send them, and they harm queues without causing an
+error.
 
-docs/libraries.md says which library sends which. A client that has logged in as a user is not refused a `delete` or a
-`flush_all` here: its role decides.
+docs/libraries.md says which library sends which. The `delete` and `flush_all` of a client that has logged in as a user
+are not refused here: the user's role decides.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def _removes_several(request: memcache.GetMany) -> bool:
 
 
 def _refusing(handler: Handler, why: str, is_harmful: Callable[[Any], bool], spares_users: bool = False) -> Handler:
-    """Return a handler that refuses harmful requests with `why`, and hands the others to `handler`."""
+    """Return a handler that refuses harmful requests with `why`, and passes the others to `handler`."""
 
     def serve(session: Session, request: Any, now_ms: int) -> None:
         if is_harmful(request) and not (spares_users and session.user):
@@ -46,7 +47,9 @@ def _refusing(handler: Handler, why: str, is_harmful: Callable[[Any], bool], spa
 
 
 def _without_noreply(handler: Handler) -> Handler:
-    """Return a handler of sets that disconnects the client of a set with noreply: nothing else would reach it."""
+    """Return a handler of sets that disconnects the client of a set with noreply, because no reply may tell it of the
+    refusal.
+    """
 
     def serve(session: Session, request: Set | memcache.KeyedSet, now_ms: int) -> None:
         if request.noreply:
@@ -63,7 +66,9 @@ def _always(request: object) -> bool:
 
 
 def refusing(names: frozenset[str], handlers: Handlers) -> Handlers:
-    """Return the table `handlers` without the requests that `names`, words of `[memcache] refuse`, are about."""
+    """Return the table `handlers` with refusals for the requests that `names`, words of `[memcache] refuse`,
+    stand for.
+    """
     table = dict(handlers)
     if "noreply" in names:
         for put in (Set, memcache.KeyedSet):

@@ -1,5 +1,5 @@
-"""Rules of rights: why a request is refused to a client that does not have all rights. Each table COMMANDS names one
-for each type of request, beside the function that serves it; authorized.py makes the tables of such clients of them.
+"""Rules of rights: why a request is refused to a client with limited rights. Each table COMMANDS names one rule for
+each type of request, beside the function that serves it; authorized.py makes the tables of such clients from them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Commands = dict[type, tuple[Handler, Rule]]
 
 
 def handlers_of(commands: Commands) -> Handlers:
-    """Return the table of a client that may do everything."""
+    """Return the table of a client with all rights."""
     return {kind: handler for kind, (handler, _) in commands.items()}
 
 
@@ -44,8 +44,8 @@ class OnQueue:
         return why
 
     def remembering(self, handler: Handler, careful: Handler) -> Handler:
-        """Return a handler that calls `handler` if the queue is known to be allowed, else `careful`. `Session.knows`
-        says the same, and would be one more call for each request in plain Python.
+        """Return a handler that calls `handler` if the queue is known to be allowed, else `careful`. It does not call
+        `Session.knows`, which would be one more call for each request in plain Python.
         """
         reads = self.role is Role.READ
 
@@ -84,7 +84,7 @@ OPERATE_ALL, ADMIN = on_all(Role.OPERATE), on_all(Role.ADMIN)
 
 
 def known(session: Session, request: Any, now_ms: int) -> str:
-    """Refuse clients that have not said who they are."""
+    """Refuse unauthenticated clients."""
     return "unauthenticated" if session.rights is STRANGER else ""
 
 
@@ -106,7 +106,7 @@ def read_each_key(session: Session, request: memcache.GetKeys, now_ms: int) -> s
 
 
 def read_named(session: Session, request: memcache.DumpStats | memcache.DumpConfig, now_ms: int) -> str:
-    """Ask for the right to read each queue named, or to look at all if none is."""
+    """Require the right to read each named queue, or all queues if none is named."""
     if request.queues:
         return refusal_of_each(session, Role.READ, set(request.queues))
     return look_at_all(session, request, now_ms)
@@ -118,7 +118,7 @@ def operate_both(session: Session, request: memcache.Move, now_ms: int) -> str:
 
 
 def known_or_admin(session: Session, request: memcache.Status, now_ms: int) -> str:
-    """Ask for an admin where the status is set; any known client may see it."""
+    """Require an admin if the status is set; any authenticated client may see it."""
     return known(session, request, now_ms) if request.name is None else ADMIN(session, request, now_ms)
 
 
@@ -127,7 +127,7 @@ def refusal_of_each(session: Session, role: Role, names: set[str]) -> str:
 
 
 def refusal(session: Session, role: Role, name: str) -> str:
-    """Return why this may not be done to the queue, or to the one that it would make; "" if it may."""
+    """Return why this may not be done to the queue, or to the one that it would create; "" if it may."""
     rights = rights_of(session)
     if (why := rights.refusal(role, name)) or rights.creates or role is Role.OPERATE:
         return why

@@ -1,6 +1,6 @@
 """Commands of Kestrel's text protocol, one function for each request type.
 
-A get confirms the open reads of the connection on the queue, so that reads are reliable without a command for it.
+A get confirms the open reads that the connection has on the queue, so reads are reliable without a command to confirm.
 Source: the text protocol of Kestrel 2.4.
 """
 
@@ -32,7 +32,7 @@ replies = TextReplies
 
 def put(session: Session, request: text.TextPut, now_ms: int) -> None:
     """Store items until one is refused; reply with the number stored. These are the first ones, so the client can put
-    the rest again.
+    the others again.
     """
 
     def finish(stored: int, refused: Refused | None) -> None:
@@ -145,7 +145,7 @@ def confirm_all(session: Session, name: str) -> None:
 
 
 def queue_to_read(session: Session, name: str, operation: str, now_ms: int, *, peeks: bool = False) -> Queue | None:
-    """Return the queue, made if reading makes it; None after telling the client why not. Raises TryNextTurn."""
+    """Return the queue, created if reading creates it. Return None after an error reply. Raises TryNextTurn."""
     if name in session.broker.queues.aliases:
         session.out.append(replies.none)
         return None

@@ -30,9 +30,9 @@ from staniel.queues.registry import Refused
 from staniel.queues.time_outs import Ended
 
 replies = ThriftReplies
-LEASES_PER_TURN = 256  # ended, 3 us each
-LEASES_HANDED_PER_TURN = 4096  # handed to their queues, which end them in the next turns
-ITEMS_MAX = 1000  # of one get, at most: they take some milliseconds
+LEASES_PER_TURN = 256  # that are ended, 3 us each
+LEASES_HANDED_PER_TURN = 4096  # that are passed to their queues, which end them in the next turns
+ITEMS_MAX = 1000  # of one get: they take some milliseconds
 SHOWN = {
     ServerStatus.UP: ThriftStatus.UP,
     ServerStatus.READONLY: ThriftStatus.READ_ONLY,
@@ -57,8 +57,9 @@ def put(session: Session, call: thrift.ThriftPut, now_ms: int) -> None:
 
 
 class ItemCollector:
-    """A running get: it collects items until there are enough, or it times out, or too many are open. Items that need
-    no confirmation stay open while the get waits for more, so that they go back if its client disconnects meanwhile.
+    """A running get. It collects items until there are enough, it times out, or too many are open. Items that need no
+    confirmation stay open while the get waits for more, so that they return to the queue if its client disconnects
+    meanwhile.
     """
 
     def __init__(self, session: Session, call: thrift.ThriftGet, queue: Queue, now_ms: int) -> None:
@@ -87,7 +88,7 @@ class ItemCollector:
         self._answer()
 
     def _retry_after_sweep(self, now_ms: int) -> None:
-        """Go on after the expired items at the head are gone, with all checks repeated."""
+        """Continue once the expired items at the head are removed. All checks are repeated."""
         queue = queue_for(self.session, self.call, self.call.queue, now_ms)
         if queue is not None:
             self.queue = queue
@@ -126,8 +127,8 @@ class ItemCollector:
         self.bytes += len(taken.item.data)
 
     def _confirm(self) -> None:
-        """Confirm the reads that are still open. Reads that have timed out are left out, because other clients may have
-        their items.
+        """Confirm the reads that are still open. Skip those that have timed out, because other clients may have their
+        items.
         """
         held = self.session.reads.pop(self.queue.name, ())
         self.taken = [taken for queue, taken in held if queue.confirm(taken)]
@@ -172,7 +173,9 @@ def get(session: Session, call: thrift.ThriftGet, now_ms: int) -> None:
 def queue_for(
     session: Session, call: thrift.ThriftCall, name: str, now_ms: int, *, peeks: bool = False
 ) -> Queue | None:
-    """Return the queue to read from, made if reading makes it; None after an error reply. Raises TryNextTurn."""
+    """Return the queue to read from, created if reading creates it. Return None after an error reply. Raises
+    TryNextTurn.
+    """
     session.client_id = call.client_id
     try:
         if why := access.read_refusal(session, None):
@@ -187,8 +190,8 @@ def queue_for(
 
 
 class LeaseBatch:
-    """A batch of leases to end, some a turn, with one reply: how many were still open. `end` ends some leases and
-    returns that number for them.
+    """A batch of leases to end, some a turn, with one reply: how many were still open. `end` ends some of them and
+    returns how many of these were open.
     """
 
     def __init__(
@@ -233,8 +236,8 @@ def confirm(session: Session, call: thrift.ThriftConfirm, now_ms: int) -> None:
 
 
 def abort(session: Session, call: thrift.ThriftAbort, now_ms: int) -> None:
-    """Give leased items back. The first in the request ends up nearest the head. All of them go back, or many to their
-    queues' batches, before any is handed out: otherwise a waiter would get one before the items ahead of it.
+    """Give leased items back. The first in the request ends up nearest the head. All of them return to their queues, or
+    many to the queues' batches, before any is delivered: otherwise a waiter would get one before the items ahead of it.
     """
 
     def opened(leases: list[Lease]) -> dict[Queue, list[Delivery]]:

@@ -43,7 +43,7 @@ def add(session: Session, request: workq.AddJob, now_ms: int) -> None:
     if (is_tight or session.needs_check) and not may_write(session, service, size):
         return
     terms = service.terms.get(request.terms)
-    if terms is None and jobs.find(request.id, now_ms) is None:  # a job that is refused makes no queue
+    if terms is None and jobs.find(request.id, now_ms) is None:  # a refused job creates no queue
         terms = service.learn(request.terms)
     if terms is None or jobs.add(request.id, terms, payload, now_ms) is None:
         session.out.append(replies.duplicate_job)
@@ -90,7 +90,7 @@ def run(session: Session, request: workq.RunJob, now_ms: int) -> None:
         else:
             session.out.append(replies.stopping if session.broker.status.is_stopping else replies.timeout)
 
-    # Parked before the job is added: a waiting worker gets it in the same step.
+    # The session is parked before the job is added, so that a waiting worker gets the job in the same step.
     session.park(wait, now_ms + request.wait_ms, answer, opens=False, peeks=False)
     wait.job = service.jobs.run(request.id, terms, request.payload, wait, now_ms)
 
@@ -201,7 +201,7 @@ def show_result(session: Session, job: Job) -> None:
 
 
 def depend(session: Session, service: JobService) -> None:
-    """Hold the reply back until the last change of jobs is as durable as promised."""
+    """Hold the reply back until the last change of jobs is durable, as its policy says."""
     log = service.log
     batch = log.batch
     if batch > session.batch:
@@ -209,9 +209,9 @@ def depend(session: Session, service: JobService) -> None:
 
 
 def may_write(session: Session, service: JobService, size: int) -> bool:
-    """Tell whether this session may change jobs now, and the disk has room for `size` bytes more; if not, the client
-    has got an error. Changes that need no room beside the reserve go on while the disk is full: leases, deletes, empty
-    results.
+    """Tell whether this session may change jobs now, and the disk has room for `size` more bytes. If not, the client
+    has been sent an error. Leases, deletes and empty results fit into the reserve, so they are accepted while the disk
+    is full.
     """
     if session.needs_check and (why := access.write_refusal(session, None)):
         session.out.append(replies.server_error(why))
@@ -312,7 +312,7 @@ class RunWait:
 
 
 def write_terms(session: Session, request: workq.AddJob | workq.ScheduleJob | workq.RunJob, now_ms: int) -> str:
-    """Ask for the right to write to the job's name: jobs have names as queues do."""
+    """Require the right to write to the job's name. Rights to jobs are rights to their names, as for queues."""
     return rights_of(session).refusal(Role.WRITE, request.terms.name.decode("latin-1"))
 
 
@@ -325,7 +325,7 @@ def read_name(session: Session, request: workq.InspectJobs | workq.InspectQueue,
 
 
 def on_job(role: Role) -> Rule:
-    """Return a rule for requests with the id of a job; the right is that of its name."""
+    """Return a rule for requests with the id of a job. The required right is for the job's name."""
 
     def rule(session: Session, request: Any, now_ms: int) -> str:
         job = session.workq.jobs.find(request.id, now_ms)

@@ -1,4 +1,4 @@
-"""Replies of `inspect`: a job, pages of jobs, queues, the server. Nothing here changes anything."""
+"""Replies of `inspect`: a job, pages of jobs, queues, the server. No function here changes anything."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ def job(session: Session, request: workq.InspectJob, now_ms: int) -> None:
 
 
 def jobs(session: Session, request: workq.InspectJobs, now_ms: int) -> None:
-    """Reply with a page of a queue's ready jobs, or of its scheduled ones, in the order in which they are
-    handed out.
-    """
+    """Reply with a page of a queue's ready or scheduled jobs, in the order in which they are delivered."""
     queue = session.workq.jobs.queues.get(request.name)
     if queue is None:
         session.out.append(replies.not_found)

@@ -38,7 +38,7 @@ def parse_address(text: str) -> Address:
 
 
 def format_address(address: Address) -> str:
-    """Return the text that `parse_address` reads back as the same address."""
+    """Return the text that `parse_address` turns back into the same address."""
     match address:
         case UnixAddress(path):
             return f"unix:{path}"
@@ -47,7 +47,7 @@ def format_address(address: Address) -> str:
 
 
 def is_host(text: str) -> bool:
-    """Tell whether `text` is a name or an address without a port: one colon alone is never part of an IPv6 address."""
+    """Tell whether `text` is a name or an address without a port. An IPv6 address never has exactly one colon."""
     return text != "" and text.count(":") != 1 and not any(letter in "[]/" or letter.isspace() for letter in text)
 
 

@@ -1,5 +1,5 @@
-"""The whole configuration: a TOML file read, its sections checked against each other, and the settings of each queue
-resolved (its own, its parent's, [default]).
+"""The whole configuration: reading the TOML file, checking its sections against each other, and resolving the settings
+of each queue (its own, its parent's, [default]).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class ReloadError(Exception):
 
 
 class Config(Struct, frozen=True, kw_only=True):
-    """All settings. `default` and `queues` are as given, `resolved` has the settings that result: use `queue` instead.
+    """All settings. `default` and `queues` are as given, `resolved` has the resulting settings; callers use `queue`.
     `file`: the path of the file; "" for none.
     """
 
@@ -83,8 +83,8 @@ class Config(Struct, frozen=True, kw_only=True):
     file: str = ""
 
     def queue(self, name: str) -> QueueConfig:
-        """Return the settings of any queue, configured or not: its own, its fan-out parent's, [default]'s, the built-in
-        ones.
+        """Return the settings of any queue, configured or not. They are its own, else its fan-out parent's, else
+        [default]'s, else the built-in ones.
         """
         return self.resolved.get(name) or self.resolved.get(parent_of(name)) or self.resolved[ANY]
 
@@ -93,7 +93,7 @@ class Config(Struct, frozen=True, kw_only=True):
         return describe(self.queue(name))
 
     def worded(self, name: str) -> Iterator[tuple[str, object]]:
-        """Yield the same with the file's words in the place of some numbers."""
+        """Yield the same as `describe`, with the file's words in the place of some numbers."""
         return worded(self.queue(name))
 
     @property
@@ -135,7 +135,7 @@ class Config(Struct, frozen=True, kw_only=True):
         return found
 
     def listening_as(self, started: Config) -> Config:
-        """Return this configuration with the addresses of `started`, which a server keeps until its restart."""
+        """Return this configuration with the addresses of `started`, which a server keeps until it restarts."""
         sections: dict[str, Any] = {"server": structs.replace(self.server, host=started.server.host)}
         for name in LISTENERS:
             theirs = getattr(started, name)
@@ -156,12 +156,12 @@ class Config(Struct, frozen=True, kw_only=True):
         open_network: bool = False,
         trust_file_system: bool = False,
     ) -> Config:
-        """Return this configuration with the command line's values; None changes nothing. Raises ConfigError with the
-        option.
+        """Return this configuration with the command line's values; None changes nothing. Raises ConfigError, which
+        names the option.
 
-        `port` is memcache's and replaces its `listen`; `spool` is relative to the working directory; `sync` is
-        [default] sync_journal, so a queue with its own keeps it. `cmdlog` are options of [workq], which turn its
-        listener on.
+        `port` is memcache's and replaces its `listen`. `spool` is relative to the working directory. `sync` becomes
+        [default] sync_journal, so queues with a setting of their own keep it. `cmdlog` are options of [workq], which
+        turn its listener on.
         """
         if host is not None and port is None and self.memcache.listen:
             raise ConfigError("--host", "memcache.listen says where to listen; give --port too to replace it")
@@ -209,8 +209,8 @@ def load(path: str) -> Config:
 
 
 def named_log_format(path: str) -> str:
-    """Return the log_format in the file at `path`, which may be wrong otherwise; "": none is found. The line that says
-    what is wrong with the file has that format.
+    """Return the log_format in the file at `path`, even if the rest of the file is wrong; "" if there is none. The log
+    line about that mistake has this format.
     """
     try:
         disk = OsFs()
@@ -297,7 +297,7 @@ def _read_users(table: object) -> dict[str, UserSettings]:
         if user.password_hash and user.password_file:
             raise ConfigError(f"{path}.password_file", "expected password_hash or password_file, got both")
         if user.roles and not user.queues and Role.ADMIN not in user.roles:
-            raise ConfigError(f"{path}.queues", 'expected names of queues; ["*"] is all of them')
+            raise ConfigError(f"{path}.queues", 'expected names of queues; ["*"] means all of them')
     return users
 
 
@@ -325,7 +325,9 @@ def _check_cmdlog(workq: WorkqSettings, key: str) -> None:
 
 
 def _check_ports(config: Config) -> None:
-    """Check that no two listeners share an address; port 0 is a new one each time. Raises ConfigError."""
+    """Check that no two listeners share an address. Port 0 is never shared, because the system chooses a new one.
+    Raises ConfigError.
+    """
     taken: dict[Address, str] = {}
     for name in LISTENERS:
         of_tls = config.tls_addresses(name)
@@ -357,7 +359,9 @@ def _check_tls(config: Config) -> None:
 
 
 def check_admin(config: Config) -> None:
-    """Check that a listener for operations over a network has a token, its own or a user's. Raises ConfigError."""
+    """Check that there is a token, of the listener or of a user, if [admin] listens on a network. Raises
+    ConfigError.
+    """
     has_token = config.admin.token_file or any(user.token_file for user in config.users.values())
     for address in config.all_addresses("admin"):
         if isinstance(address, TcpAddress) and not is_loopback(address.host) and not has_token:
@@ -377,7 +381,7 @@ def _check_aliases(aliases: dict[str, tuple[str, ...]], queues: dict[str, Given]
 
 
 def _in_or_before_circles(aliases: dict[str, tuple[str, ...]]) -> list[str]:
-    """Return the aliases that lead to other aliases without an end."""
+    """Return the aliases that lead to a circle of aliases, or are in one."""
     leading_to: dict[str, list[str]] = {}
     left = {}
     for name, destinations in aliases.items():
@@ -458,7 +462,7 @@ def _with_options(settings: S, options: dict[str, object]) -> S:
 
 
 def _read_options(section: type[Struct], options: dict[str, object], option: str = "") -> dict[str, Any]:
-    """Return the values of command-line options, by the attributes of `section`; those that are None are not given.
+    """Return the values of command-line options, by the attributes of `section`. An option that is None is not given.
     `option` names the option in an error. Raises ConfigError.
     """
     keys = keys_of(section)

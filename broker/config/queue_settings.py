@@ -1,5 +1,5 @@
-"""The settings of queues: what the file gives, checked and resolved (a queue's own, its parent's, [default]'s).
-QueueConfig in queues/config.py declares each.
+"""The settings of queues: the values in the file, checked and resolved (a queue's own, its parent's, [default]'s).
+QueueConfig in queues/config.py declares each setting.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from staniel.queues.config import Format, QueueConfig
 from staniel.queues.names import parent_of
 
 Given = dict[str, Any]
-"""The values that a table of the file gives, by the attributes of QueueConfig; without those that it does not give."""
+"""The values that a table of the file gives, by the attributes of QueueConfig. Attributes that it does not give are
+absent.
+"""
 
-WORDS = (values.NONE, "always", "os")  # shown in the place of some numbers
+WORDS = (values.NONE, "always", "os")  # shown in place of some numbers
 BLOCK_BYTES = 4096  # of a file system
 # No queue has the empty name, so it stands for all queues that the file does not name.
 ANY = ""
@@ -36,9 +38,9 @@ def describe(resolved: QueueConfig) -> Iterator[tuple[str, object]]:
 
 
 def worded(resolved: QueueConfig) -> Iterator[tuple[str, object]]:
-    """Yield the same with the file's words in the place of some numbers: "none", "always", "os"."""
+    """Yield the same as `describe`, with the file's words in the place of some numbers: "none", "always", "os"."""
     keys = keys_of(QueueConfig)
-    words = {shown(word): word for word in WORDS}  # here: quoting loads json, which startup can do without
+    words = {shown(word): word for word in WORDS}  # not at import: quoting loads json, which startup can avoid
     for spelled, value in describe(resolved):
         if isinstance(value, tuple):
             yield spelled, (value[0] if len(value) == 1 else list(value)) if value else values.NONE
@@ -49,8 +51,8 @@ def worded(resolved: QueueConfig) -> Iterator[tuple[str, object]]:
 
 
 def resolve_all(default: Given, queues: dict[str, Given]) -> dict[str, QueueConfig]:
-    """Resolve the settings of every name that has some unlike [default]. The file limits their number, not the names
-    that clients use.
+    """Resolve the settings of every name whose settings differ from [default]. Their number depends on the file only,
+    not on the names that clients use.
     """
     names = {ANY, *queues}
     for given in (default, *queues.values()):
@@ -61,10 +63,10 @@ def resolve_all(default: Given, queues: dict[str, Given]) -> dict[str, QueueConf
 def _resolve(name: str, default: Given, queues: dict[str, Given]) -> QueueConfig:
     merged = {**default, **queues.get(parent_of(name), {}), **queues.get(name, {})}
     if merged.get("expire_to_queue") == name:
-        # [default] may name the queue for the expired items of all queues; the items of that queue must not go back to
-        # it.
+        # [default] may name the queue for the expired items of all queues. The expired items of that queue must not
+        # return to it.
         merged["expire_to_queue"] = ""
-    # A smaller file takes a block of the disk, too: rewriting it would cost two syncs and save nothing.
+    # A smaller file takes a whole block of the disk, too: rewriting it would cost two syncs and save nothing.
     if merged.get("default_journal_bytes") == 0:
         merged["default_journal_bytes"] = BLOCK_BYTES
     if merged.get("dead_letter_queue") == name:
@@ -73,7 +75,7 @@ def _resolve(name: str, default: Given, queues: dict[str, Given]) -> QueueConfig
 
 
 def anchored(given: Given, folder: str) -> Given:
-    """Return the same with absolute paths; relative ones are relative to `folder`."""
+    """Return the same values with absolute paths. Relative ones are relative to `folder`."""
     path = given.get("archive_path")
     return given | {"archive_path": os.path.join(folder, path)} if path else given
 
@@ -102,13 +104,11 @@ def _check_dead_letters(resolved: dict[str, QueueConfig]) -> None:
     for name, settings in resolved.items():
         if settings.max_deliveries and not settings.dead_letter_queue:
             path = joined(joined("queues", name), "max_deliveries") if name else "default.max_deliveries"
-            raise ConfigError(path, "expected a dead_letter_queue beside it, for the items that it gives up")
+            raise ConfigError(path, "expected a dead_letter_queue too, for the items that reach it")
 
 
 def _check_targets(resolved: dict[str, QueueConfig], aliases: dict[str, tuple[str, ...]]) -> None:
-    """Check that expired and dead items go to a queue and not to an alias, which cannot take them. Raises
-    ConfigError.
-    """
+    """Check that expired and dead items go to a queue. They cannot go to an alias. Raises ConfigError."""
     for name, settings in resolved.items():
         for key, target in (
             ("expire_to_queue", settings.expire_to_queue),
@@ -120,8 +120,8 @@ def _check_targets(resolved: dict[str, QueueConfig], aliases: dict[str, tuple[st
 
 
 def _check_formats(resolved: dict[str, QueueConfig], queues: dict[str, Given]) -> None:
-    """Check queues with a libkestrel journal. Raises ConfigError for a setting or a name that such a journal cannot
-    hold.
+    """Check the queues with a libkestrel journal. Raises ConfigError for a setting or a name that such a journal cannot
+    represent.
     """
     for name, config in resolved.items():
         if config.journal_format is not Format.LIBKESTREL or not config.keep_journal:

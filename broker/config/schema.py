@@ -1,7 +1,7 @@
-"""The sections of the configuration file: every key, the kind of its value, its default. All keys are here, but for
-those of queues, which QueueConfig declares.
+"""The sections of the configuration file: every key, the kind of its value, its default. QueueConfig declares the keys
+of queues; all others are here.
 
-A Struct's attribute carries its unit (`client_timeout_ms`); `field(name=...)` is the key in the file, Kestrel's own in
+A Struct's attribute ends in its unit (`client_timeout_ms`); `field(name=...)` is the key in the file, Kestrel's own in
 snake_case.
 """
 
@@ -24,8 +24,8 @@ RELOADED = "applied by a reload"
 class ServerSettings(Struct, frozen=True, kw_only=True):
     """[server]. Durations in ms, 0: none. Counts None: none. Paths "": none.
 
-    A reload applies the keys that are RELOADED. All others, the listeners and [workq] wait for a restart; [tls] and
-    [users] are applied.
+    A reload applies the keys that are RELOADED, and [tls] and [users]. The other keys, the listeners and [workq] need a
+    restart.
     """
 
     host: Annotated[str, values.HOST] = "127.0.0.1"
@@ -35,12 +35,12 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
         name="expiration_timer_frequency", default=1_000
     )
     max_connections: Annotated[int | None, values.optional(values.count(1), None), RELOADED] = None
-    # As many as an operator's page, a scrape and a health check need at once. A Unix socket has as many again.
+    # Enough for an operator's page, a scrape and a health check at once. A Unix socket has as many more.
     reserved_connections: Annotated[int, values.count(), RELOADED] = 8
     # None, as in memcached, redis and NATS: behind a proxy, or in a container, one address is many clients.
     max_connections_per_address: Annotated[int | None, values.optional(values.count(1), None), RELOADED] = None
     connection_backlog: Annotated[int | None, values.optional(values.count(1), None)] = None
-    # Each queue costs some 4 KB of memory, a file, and a look a second.
+    # Each queue costs about 4 KB of memory, a file, and one check a second.
     max_queues: Annotated[int, values.MAYBE_ITEMS, RELOADED] = 100_000
     # A put is written once for each child.
     max_fanout_children: Annotated[int, values.MAYBE_ITEMS, RELOADED] = 64
@@ -54,8 +54,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     # 512 bytes: the longest key today's memcached clients send is 250.
     max_line_bytes: Annotated[int, values.size(512, 1 << 30), RELOADED] = field(name="max_line_size", default=16_384)
     client_timeout_ms: Annotated[int, values.MAYBE_DURATION, RELOADED] = field(name="client_timeout", default=0)
-    # A stalled worker's items should go back soon, but a closed laptop lid or a rebooted switch should not cost it
-    # them.
+    # A stalled worker's items should return soon, but a worker should not lose them because a laptop's lid was closed
+    # or a switch rebooted.
     stall_timeout_ms: Annotated[int, values.MAYBE_DURATION, RELOADED] = field(name="stall_timeout", default=60_000)
     max_pending_bytes: Annotated[int, values.MAYBE_BYTES, RELOADED] = field(
         name="max_pending_size_total", default=256 << 20
@@ -73,7 +73,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     # None by default: a server does not know whether its items are worth a backup.
     backup_max_age_ms: Annotated[int, values.MAYBE_DURATION, RELOADED] = field(name="backup_max_age", default=0)
     enable_session_trace: Annotated[bool, values.FLAG, RELOADED] = False
-    # A size: both halves together, with the bytes themselves.
+    # A size is that of both halves together, which then hold the bytes themselves.
     redo_log_bytes: Annotated[int, values.REDO_LOG] = field(name="redo_log", default=CHECKSUMS_ONLY)
     open_network: Annotated[bool, values.FLAG] = False
     trust_file_system: Annotated[bool, values.FLAG, RELOADED] = False
@@ -84,7 +84,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
 
 class ListenerSettings(Struct, frozen=True, kw_only=True):
     """The settings of any listener: `port` on the server's host, or the addresses of `listen` instead. `tls_port`: a
-    second port, with TLS. `socket_mode`: the permissions of a Unix socket's file, whatever the umask; a process that
+    second port, with TLS. `socket_mode`: the permissions of a Unix socket's file, whatever the umask is; a process that
     may write to the file may connect.
     """
 
@@ -105,14 +105,14 @@ class ListenerSettings(Struct, frozen=True, kw_only=True):
 
 
 class KestrelListenerSettings(ListenerSettings, frozen=True, kw_only=True):
-    """[text], [thrift]. `create_on_read`: reading from a queue that does not exist makes it."""
+    """[text], [thrift]. `create_on_read`: reading from a queue that does not exist creates it."""
 
     create_on_read: Annotated[bool, values.FLAG] = True
 
 
 class MemcacheSettings(ListenerSettings, frozen=True, kw_only=True):
-    """[memcache]. `create_on_read` None: as is usual for the dialect. `refuse`: requests of libraries for caches that
-    harm queues.
+    """[memcache]. `create_on_read` None: the dialect decides. `refuse`: requests of libraries for caches that harm
+    queues.
     """
 
     port: Annotated[int | None, values.MAYBE_PORT] = 22_133
@@ -149,11 +149,11 @@ class TlsSettings(Struct, frozen=True, kw_only=True):
 
 
 class AdminSettings(ListenerSettings, frozen=True, kw_only=True):
-    """[admin]: HTTP for operators. `socket`: an abstract Unix socket for them, found by the spool. `token_file`: its
-    first line is the token that requests over TCP must carry; "": every program that reaches the port may use it.
-    `hosts`: names of the listener in browsers, beside addresses, localhost and the server's host. `audit_log_bytes`: of
-    the files that record operations on queues and the server, 0: none. `undo_ms`: for how long a purge can be undone,
-    0: it cannot; `undo_max_bytes`: the disk space for that, at most.
+    """[admin]: HTTP for operators. `socket`: an abstract Unix socket, which operators' commands find by the spool's
+    path. `token_file`: its first line is the token that requests over TCP must carry; "": every program that reaches
+    the port may use it. `hosts`: names of the listener in browsers, in addition to addresses, localhost and the
+    server's host. `audit_log_bytes`: the size of the files that record operations on queues and the server, 0: none.
+    `undo_ms`: how long a purge can be undone, 0: it cannot. `undo_max_bytes`: the most disk space for that.
     """
 
     socket: Annotated[bool, values.FLAG] = True

@@ -1,5 +1,5 @@
-"""Decoder of TOML tables: one table becomes one Struct of settings, or an error that names the key and what was
-expected.
+"""Decoder of TOML tables: one table becomes one Struct of settings, or an error that names the key and the expected
+value.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class ConfigError(Exception):
 
 
 class Key(Struct, frozen=True):
-    """A key of a section: the attribute that gets its value, its kind, the Struct's default, whether a reload
-    applies it if it is one of [server].
+    """A key of a section: the attribute that gets its value, its kind, the Struct's default, and, for a key of
+    [server], whether a reload applies it.
     """
 
     attribute: str
@@ -90,7 +90,7 @@ def read_table(path: str, table: object) -> dict[str, object]:
 
 
 def unknown_key(path: str, name: str, known: list[str]) -> ConfigError:
-    """Return the error for a key that does not exist: refused with the reason, or with the key that was
+    """Return the error for a key that does not exist, with the reason why it is not supported or with the key that was
     probably meant.
     """
     snake = re.sub(r"(?<=[a-z])([A-Z])", r"_\1", name).lower()
@@ -106,7 +106,7 @@ def _suggestion(snake: str, known: list[str]) -> str:
     for section, settings in SECTIONS.items():
         if snake not in known and snake in keys_of(settings):
             return f", it belongs in [{section}]"
-    import difflib  # needed after mistakes only
+    import difflib  # only needed after a mistake
 
     near = difflib.get_close_matches(snake, known, 1)
     return f", did you mean {shown(near[0])}?" if near else ""

@@ -1,5 +1,5 @@
-"""The kinds of value that a setting can have: the accepted values, their name in an error, the text of a default; sizes
-and durations as people write them ("1.5GB", "30s").
+"""The kinds of value that a setting can have: the accepted values, their name in an error, the text of a default. Also
+sizes and durations as people write them ("1.5GB", "30s").
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.config import SYNC_ALWAYS, SYNC_OS, UNLIMITED_BYTES, UNLIMITED_ITEMS, Format, JournalDialect, Values
 from staniel.queues.names import NAME_BYTES_MAX, name_error
 
-# A journal record's length has 31 bits, and an item is in memory several times on its way.
+# A journal record's length has 31 bits, and an item is in memory several times while it is received and written.
 ITEM_BYTES_CEILING = 1 << 30
-# Durations are added to the clock and written in 64 bits; nothing waits longer.
+# Durations are added to the clock and written in 64 bits; no wait is longer.
 DURATION_MS_MAX = 36_500 * 86_400_000
 DELAYS_MAX = 20  # of retry_delay: a longer list is a mistake
 NONE = "none"
@@ -34,14 +34,14 @@ _REDO_LOG = '"checksums", a size such as "64MB", or "none"'
 
 
 def parse_size(text: str) -> int:
-    """Parse a size in bytes; units are powers of 1024, in any case; a fraction of a byte counts as one. Raises
+    """Parse a size in bytes. Units are powers of 1024, in any case; a fraction of a byte is rounded up. Raises
     ValueError.
     """
     return _parse_amount(text, SIZE_UNITS, text.upper())
 
 
 def parse_duration(text: str) -> int:
-    """Parse a duration in milliseconds. A fraction of one counts as one, so that no duration becomes 0, "none". Raises
+    """Parse a duration in milliseconds. A fraction of one is rounded up, so that no duration becomes 0, "none". Raises
     ValueError.
     """
     return _parse_amount(text, DURATION_UNITS, text)
@@ -83,8 +83,8 @@ class Mismatch(ValueError):
 
 
 class SettingKind(Struct, frozen=True):
-    """A kind of value. `word` names it in the documentation. `read` converts a TOML value or raises Mismatch; `show` is
-    the reverse.
+    """A kind of value. `word` names it in the documentation. `read` converts a TOML value or raises Mismatch; `show`
+    does the reverse.
     """
 
     word: str
@@ -94,7 +94,7 @@ class SettingKind(Struct, frozen=True):
 
 def quoted(value: str | tuple[str, ...]) -> str:
     """Return `value` as TOML and JSON write it."""
-    import json  # needed for messages and documentation only
+    import json  # only needed for messages and documentation
 
     return json.dumps(value, ensure_ascii=False)
 
@@ -104,7 +104,7 @@ class Hidden(str):
 
 
 def shown(value: object) -> str:
-    """Return a TOML value as an error message quotes it, cut to a line's length."""
+    """Return a TOML value as an error message quotes it, cut to the length of a line."""
     match value:
         case Hidden():
             return str(value)
@@ -338,7 +338,7 @@ def _read_pattern(value: object) -> str:
 
 def _read_uid(value: object) -> int:
     if type(value) is not int or not 0 <= value < 2**32 - 1:
-        raise Mismatch("the number of a user of the system", value)
+        raise Mismatch("the uid of a user", value)
     return value
 
 

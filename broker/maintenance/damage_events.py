@@ -1,4 +1,6 @@
-"""Report damage of journals, and files that are left over; quarantine copies of bytes that cannot be read."""
+"""Events about damage of journals and about files that could not be removed; and copies of unreadable bytes in
+quarantine.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ def report_unreadable(report: EventSink, queue: str, lost: UnreadableItems, save
 
 
 def report_and_quarantine(report: EventSink, queue: str, segments: Segments, unreadable: list[UnreadableItems]) -> None:
-    """Keep copies of all these bytes, and empty the list. If a copy cannot be made, the file itself stays."""
+    """Keep copies of all these bytes, then empty the list. If a copy cannot be made, keep the file itself."""
     folder = segments.folder
     for lost in unreadable:
         try:
@@ -30,8 +32,8 @@ def report_and_quarantine(report: EventSink, queue: str, segments: Segments, unr
 
 
 def report_damages(report: EventSink, name: str, damages: list[Damage]) -> None:
-    """Report damages of a queue's journal. A torn end of the file that was written to is left by a killed server, and
-    only a warning.
+    """Report damages of a queue's journal. A torn end of the current file is only a warning: a killed server leaves
+    one.
     """
     for damage in damages:
         report(
@@ -49,6 +51,6 @@ def report_damages(report: EventSink, name: str, damages: list[Damage]) -> None:
 def report_left(report: EventSink, name: str, refused: list[OSError]) -> None:
     """Report temporary files and empty packs that the system refuses to remove."""
     for error in refused:
-        todo = remedy_in_service(error, "see to it that it can be removed")
-        hint = f"the file is left over, and nothing depends on it; {todo}; each start tries to remove it"
+        todo = remedy_in_service(error, "make it removable for this user")
+        hint = f"the file is not needed any more; {todo}; each start tries to remove it"
         report(Level.WARNING, "journal.unremoved", queue=name, why=described(error), hint=hint)

@@ -1,7 +1,6 @@
 """A limit for the memory of all queues together: how much each may keep while the limit is exceeded.
 
-A queue that may keep less leaves the rest of its items to its journal; one without a journal accepts no more than it
-holds already.
+Items beyond a queue's share stay in its journal only. A queue without a journal accepts no more than it already holds.
 """
 
 from __future__ import annotations
@@ -16,21 +15,22 @@ from staniel.queues.registry import Queues
 from staniel.queues.stream.queue import StreamQueue
 from staniel.queues.stream.stream import Stream
 
-RELAX_SHARE = 0.75  # share of the limit: below it every queue has its own bound again
-TIGHT_SHARE = 1.25  # share of the limit: the memory in use and all shares stay below it
+RELAX_SHARE = 0.75  # of the limit: below it every queue has its own bound again
+TIGHT_SHARE = 1.25  # of the limit: the memory in use and all shares stay below it
 SHARE_BYTES_MIN = 4 << 10  # about what an empty queue costs
 
 
 class MemoryBudget:
-    """The memory of all queues. `queues` lists them. Their weights together stay below 1.25 times the limit, without
-    the head of each queue (SHARE_BYTES_MIN, or one item if that is larger) and the items of one batch.
+    """The memory of all queues. `queues` lists them. Their weights together stay below 1.25 times the limit, not
+    counting the head of each queue (SHARE_BYTES_MIN, or one item if that is larger) and the items of one batch.
     """
 
     def __init__(self, limit_bytes: int, queues: Queues) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
         self.is_tight = False
-        # Changed since they were last weighed: queues without a journal, and those that read from a stream.
+        # Queues that have changed since they were last weighed: those without a journal, and those that read from a
+        # stream.
         self.changed: dict[Queue, None] = {}
         self.queues = queues
         self._weights: dict[Queue | Stream, int] = {}
@@ -80,7 +80,7 @@ class MemoryBudget:
             self.used_bytes -= self._weights.pop(queue.stream, 0)
 
     def bound(self, queue: Queue) -> None:
-        """Set how much `queue` may keep: its own setting, or while memory is tight a small share of the limit."""
+        """Set how much `queue` may keep: its own setting, or a small share of the limit while memory is short."""
         memory_bytes = self.bytes_for(queue.config)
         if isinstance(queue.journal, NoJournal):
             queue.limit_weight(max(self._share_bytes, queue.line.weight_bytes()) if self.is_tight else None)

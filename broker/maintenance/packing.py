@@ -1,8 +1,8 @@
 """The order of packs, one after the other, and the retry of a failed pack.
 
-A pack that covers files which the system refuses to remove (`UnfinishedPack`) is in force all the same. It is finished
-later, or replaced by the next pack of its journal, which covers what is left of those files too. The two never run at
-once, because both change the name of the same file. If a pack frees nothing, the next one waits as after a failure.
+A pack may replace files that the system then refuses to remove (`UnfinishedPack`). The pack is valid all the same. It
+is finished later, or replaced by the next pack of its journal, which covers those files too. The two never run at once,
+because both rename the same file. If a pack frees nothing, the next one waits as after a failure.
 """
 
 from __future__ import annotations
@@ -19,18 +19,20 @@ from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.pack import Pack, Stage
 from staniel.journal.kestrel.segments import LogSegment
 
-FINISHED_AT_ONCE = 4  # each may keep a file open, and waits for the one thread
+FINISHED_AT_ONCE = 4  # each may keep a file open, and all wait for the one thread
 LOOKS_PER_TURN = 16  # checks of journals whose pack failed
 
 
 class PackScheduler:
-    """A queue of packs, of which one runs at a time: a thousand journals need no more memory and files than one."""
+    """A queue of packs, of which one runs at a time, so that a thousand journals need no more memory and files than
+    one.
+    """
 
     def __init__(self, tasks: TaskQueue, report: EventSink, is_kept: Callable[[Log], bool]) -> None:
         self._tasks = tasks
         self._report = report
         self.is_kept = is_kept
-        """Tells whether the files of a journal must stay as they are until a reload: no pack waits for that."""
+        """Tells whether the files of a journal must stay unchanged until a reload has ended. No pack waits for that."""
         self._wanted: dict[Log, LogSegment] = {}
         self._failed = Retries()  # journals whose pack has failed
         self._done: list[Log] = []  # journals whose pack has just been put in place
@@ -38,13 +40,13 @@ class PackScheduler:
         self.unfinished: set[Log] = set()
         """Journals with files that a pack has replaced and that have not been removed."""
         self._finishing: dict[Log, FinishPack] = {}
-        self._refused = Retries()  # those of `unfinished` for which no task is under way
+        self._refused = Retries()  # the journals of `unfinished` for which no task is running
         self._is_behind = False  # more retries are due than one turn has time for
-        self.is_quiet = True  # no pack is under way, waits for its turn or a retry, or is to be reported
+        self.is_quiet = True  # no pack is running or waiting for its turn, for a retry or to be reported
 
     @property
     def is_busy(self) -> bool:
-        """True if `run_slice` has something to do at once."""
+        """True if `run_slice` has something to do now."""
         pack = self._pack
         if pack is None:
             return bool(self._wanted) or self._is_behind
@@ -59,34 +61,34 @@ class PackScheduler:
         return pack is not None and pack.log is log and pack.stage is Stage.SAFE
 
     def has(self, log: Log) -> bool:
-        """Tell whether a pack of `log` is under way or waits for its turn, or the last one is being finished."""
+        """Tell whether a pack of `log` is running or waiting, or the last one is being finished."""
         return self._is_packing(log) or log in self._finishing
 
     def _is_packing(self, log: Log) -> bool:
         return log in self._wanted or (self._pack is not None and self._pack.log is log)
 
     def rests(self, log: Log, now_ms: int) -> bool:
-        """Tell whether no pack of `log` is begun now, because one has failed or freed nothing a moment ago."""
+        """Tell whether no pack of `log` may begin now, because one has just failed or freed nothing."""
         return self._failed.rests(log, now_ms)
 
     def is_at_work(self, log: Log) -> bool:
-        """Tell whether a thread is at work on a pack of `log`."""
+        """Tell whether a thread is working on a pack of `log`."""
         pack, finishing = self._pack, self._finishing.get(log)
         if finishing is not None and self._tasks.is_running(finishing):
             return True
         return pack is not None and pack.log is log and pack.task is not None and self._tasks.is_running(pack.task)
 
     def want(self, log: Log, last: LogSegment, now_ms: int) -> None:
-        """Pack the files of `log` up to `last`, soon."""
+        """Schedule a pack of the files of `log` up to `last`."""
         if self.is_kept(log):
-            log.blocks_transfers = True  # it is looked at again when its files may change
+            log.blocks_transfers = True  # the journal is checked again when its files may change
             return
         if not self.has(log) and not self._failed.rests(log, now_ms):
             self._wanted[log] = last
             self.is_quiet = False
 
     def run_slice(self, now_ms: int) -> None:
-        """Do a moment's work. Raises JournalFailure."""
+        """Do a short piece of work. Raises JournalFailure."""
         if self._pack is None and self._wanted:
             log = next(iter(self._wanted))
             self._pack = Pack(log, self._wanted.pop(log), self._tasks.submit)
@@ -108,10 +110,10 @@ class PackScheduler:
 
     def rested(self, now_ms: int) -> list[Log]:
         """Return journals whose failed pack may be tried again, each once, and try again to finish packs. Called once a
-        turn; what is too much for one turn is left to the next.
+        turn; the next turn continues if there are too many.
         """
         for log in self._refused.pop_due(now_ms, FINISHED_AT_ONCE - len(self._finishing)):
-            if not self._is_packing(log):  # otherwise the end of that pack is the next try
+            if not self._is_packing(log):  # otherwise the end of that pack is the retry
                 self._finish_pack(log, now_ms)
         found = self._failed.pop_due(now_ms, LOOKS_PER_TURN)
         may_finish = len(self._finishing) < FINISHED_AT_ONCE  # otherwise the end of a task brings the next turn
@@ -120,7 +122,7 @@ class PackScheduler:
         return found
 
     def note_unfinished(self, log: Log) -> None:
-        """Have the pack of `log` finished, if it has an unfinished one."""
+        """Schedule the end of the pack of `log`, if it has an unfinished one."""
         self.unfinished.discard(log)
         if log.unfinished is not None:
             self.unfinished.add(log)
@@ -163,17 +165,19 @@ class PackScheduler:
         self._refused.fail(log, now_ms)
         self.is_quiet = False
         why = described(error)
-        todo = remedy_in_service(error, "see to it that it can be removed or renamed")
+        todo = remedy_in_service(error, "make it removable and renamable for this user")
         assert log.unfinished is not None
         if log.unfinished.pack in f"{error.filename} {error.filename2}":
-            file = f"{log.unfinished.pack} holds the items of the queue, do not remove it: it only lacks its last name"
+            file = f"{log.unfinished.pack} holds the items of the queue and only lacks its final name: do not remove it"
         else:
             file = "a pack has replaced the file, and recovery does not read it"
-        hint = f"{file}; {todo}; it is tried again"
+        hint = f"{file}; {todo}; the server tries again"
         self._report(Level.WARNING, "journal.unremoved", queue=log.name, why=why, hint=hint)
 
     def forget(self, log: Log) -> None:
-        """Drop all packs of `log`, on which no thread is at work: nothing may touch its files any more."""
+        """Drop all packs of `log`. No thread may be working on them, and nothing touches the files of `log`
+        after that.
+        """
         self._wanted.pop(log, None)
         self._failed.drop(log)
         self._refused.drop(log)
@@ -220,7 +224,7 @@ class PackScheduler:
             self._failed.fail(log, now_ms)
             self.note_unfinished(log)
             self.is_quiet = False
-            hint = "its files stay as they are; tried again later"
+            hint = "its files stay as they are; the server tries again later"
             self._report(Level.WARNING, "journal.pack_failed", queue=log.name, why=str(pack.error), hint=hint)
         elif pack.stage is Stage.DONE:
             if pack.is_vain:

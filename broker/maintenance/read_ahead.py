@@ -1,5 +1,5 @@
-"""Read-ahead for queues whose last items only the journal holds: a thread reads pieces, which are decoded here a few at
-a time.
+"""Read-ahead for queues whose last items are only in the journal: a thread reads pieces, and the turn decodes a few
+items of them at a time.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ class ReadAhead:
 
     def __init__(self, tasks: TaskQueue) -> None:
         self._tasks = tasks
-        self.pending: dict[Queue, None] = {}  # queues for which `decode_some` has something to do at once
-        self._failed: set[Queue] = set()  # a get reads their items and reports the error
+        self.pending: dict[Queue, None] = {}  # queues for which `decode_some` has something to do now
+        self._failed: set[Queue] = set()  # queues whose next get reads the items, and reports the error
         self._reading: dict[Queue, None] = {}
 
     def queue_if_room(self, queue: Queue) -> None:
-        """Read ahead if `queue`, which has changed, has room for more of its items."""
+        """Begin to read ahead if `queue`, which has changed, has room for more of its items."""
         if queue not in self._reading and queue.line.on_disk and not queue.line.is_full and queue not in self._failed:
             self.pending[queue] = None
 

@@ -1,4 +1,4 @@
-"""Journals with which something is to be tried again, and when: after each failure a journal rests twice as long."""
+"""Journals with failed work to try again, and the times of the retries. Each failure doubles a journal's delay."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from staniel.journal.kestrel.log import Log
 
 RETRY_MS = 1000
 RETRY_MAX_MS = 60_000
-ENTRIES_SPARE = 64  # beside two a journal; beyond that those of journals that do not wait any more are removed
+ENTRIES_SPARE = 64  # beyond two a journal; if there are more, entries of journals that do not wait any more are removed
 
 
 class Retries:
-    """Journals that wait for their next try. A look for those that are due costs the same with any number of them."""
+    """Journals that wait for their next try. Finding those that are due costs the same for any number of journals."""
 
     def __init__(self) -> None:
-        self._rests: dict[Log, tuple[int, int]] = {}  # since a failure: the earliest next try, and the delay
+        self._rests: dict[Log, tuple[int, int]] = {}  # of failed journals: the earliest next try, and the delay
         self._waiting: dict[Log, int] = {}  # when `pop_due` returns them
-        self._heap: list[tuple[int, int, Log]] = []  # moments of retries; one that differs from `_waiting` is outdated
+        self._heap: list[tuple[int, int, Log]] = []  # times of retries; one that differs from `_waiting` is outdated
         self._count = 0  # entries pushed so far: breaks ties, because journals cannot be compared
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def rests(self, log: Log, now_ms: int) -> bool:
-        """Tell whether nothing is to be tried with `log` now, because that has failed a moment ago."""
+        """Tell whether `log` must not be tried now, because it has just failed."""
         return now_ms < self._rests.get(log, (0, 0))[0]
 
     def fail(self, log: Log, now_ms: int) -> None:
-        """Have `log` tried again after a failure, later than after the one before."""
+        """Schedule another try of `log` after a failure, later than after the failure before."""
         rest_ms = min(RETRY_MAX_MS, 2 * self._rests.get(log, (0, RETRY_MS // 2))[1])
         self._rests[log] = now_ms + rest_ms, rest_ms
         self._wait(log, now_ms + rest_ms)
 
     def soon(self, log: Log) -> None:
-        """Have `log` tried as soon as there is time."""
+        """Schedule a try of `log` as soon as there is time."""
         self._wait(log, 0)
 
     def drop(self, log: Log) -> None:
@@ -50,7 +50,7 @@ class Retries:
         return bool(heap) and heap[0][0] <= now_ms
 
     def pop_due(self, now_ms: int, most: int) -> list[Log]:
-        """Return at most `most` journals whose moment has come, each once."""
+        """Return at most `most` journals whose time has come, each once."""
         found: list[Log] = []
         while len(found) < most and self.is_due(now_ms):
             log = heapq.heappop(self._heap)[2]

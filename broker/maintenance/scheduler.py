@@ -1,4 +1,4 @@
-"""Maintenance after each batch, and in small steps in every turn: rotation, starting over, rewriting, packing,
+"""Maintenance after each batch, and in small steps in every turn: rotating, starting over, rewriting, packing,
 read-ahead, memory.
 
 Source: the packing strategy of the Kestrel journal format.
@@ -30,15 +30,15 @@ from staniel.queues.queue import Queue
 from staniel.queues.registry import Queues
 from staniel.queues.stream.queue import StreamQueue
 
-ON_THE_SPOT_BYTES = 256 << 10  # up to this size a journal is rewritten at once; a larger one is packed in slices
-OPEN_READ_BYTES = 1024  # taken as the size of an open read, where only their number matters
+ON_THE_SPOT_BYTES = 256 << 10  # up to this size a journal is rewritten in one step; a larger one is packed in slices
+OPEN_READ_BYTES = 1024  # the assumed size of an open read, where only their number matters
 STAND_IN_BYTES = 21
-RECLAIMED_BYTES_MIN = 4 << 10  # a block: a full disk gains too little from less
+RECLAIMED_BYTES_MIN = 4 << 10  # a block: freeing less does not help on a full disk
 RECLAIMED_AT_ONCE = 64  # journals
 
 
 def _report_refused(report: RateLimitedSink, path: str, error: OSError, now_ms: int) -> None:
-    hint = f"the journal grows on in its present file; it is tried again; {remedy(error, 'mend that')}"
+    hint = f"the journal continues in its present file; the server tries again; {remedy(error, 'mend that')}"
     fields = {"file": path, "why": described(error), "hint": hint}
     report.of_kind((path, error.errno), Level.WARNING, "journal.rotate_failed", now_ms, **fields)  # `why` has a number
 
@@ -65,12 +65,12 @@ class MaintenanceScheduler:
         self._report = report
         limited = RateLimitedSink(report)
         group.on_refused = lambda path, error, now_ms: _report_refused(limited, path, error, now_ms)
-        self._sealing: dict[Log, None] = {}  # rotating journals: the files up to there are packed then
+        self._sealing: dict[Log, None] = {}  # rotating journals, each with the last file to pack after the rotation
         self.waiting = self.read_ahead.pending, self.deferred_free.left, self._sealing
-        """The lists of work. If all are empty and no pack is under way, `run_slices` has nothing to do."""
+        """The lists of work. If all are empty and no pack is running, `run_slices` has nothing to do."""
 
     def adopt(self, queue: Queue) -> None:
-        """Take care of `queue`, which is served from now on."""
+        """Include `queue`, which is served from now on."""
         queue.line.deferred_free = self.deferred_free
         if isinstance(queue, StreamQueue):
             queue.stream.deferred_free = self.deferred_free
@@ -85,12 +85,12 @@ class MaintenanceScheduler:
         self.memory.adopt(queue)
 
     def is_at_work(self, queue: Queue) -> bool:
-        """Tell whether a thread is at work on `queue`'s files: they must not change before it has ended."""
+        """Tell whether a thread is working on `queue`'s files: they must not change before it has ended."""
         log = queue.journal
         return isinstance(log, Log) and (self.packs.is_at_work(log) or self.sidecars.is_at_work(log))
 
     def forget(self, queue: Queue) -> None:
-        """Stop all work for `queue`, on whose files no thread is at work. It is about to be deleted with its files."""
+        """Stop all work for `queue`, which is about to be deleted with its files. No thread may be working on them."""
         self.memory.forget(queue)
         self.read_ahead.forget(queue)
         if isinstance(queue.journal, Log):
@@ -98,10 +98,10 @@ class MaintenanceScheduler:
             self._let_go(queue.journal)
 
     def close(self, now_ms: int) -> None:
-        """End all work because the server stops: no file may change any more. Waits for the tasks that are running."""
+        """End all work because the server stops; no file may change afterwards. Waits for the running tasks."""
         self.sidecars.close(now_ms)
         self.packs.close(now_ms)
-        self.sidecars.close(now_ms)  # a pack that has just been put in place asks for one
+        self.sidecars.close(now_ms)  # a pack that has just been put in place requests a sidecar
 
     def _let_go(self, log: Log) -> None:
         """Stop all work on the files of `log`: nothing may touch them any more."""
@@ -110,7 +110,7 @@ class MaintenanceScheduler:
 
     @property
     def is_busy(self) -> bool:
-        """True if `run_slices` has something to do at once."""
+        """True if `run_slices` has something to do now."""
         return bool(self.read_ahead.pending or self.deferred_free.left) or self.packs.is_busy
 
     def run_slices(self, now_ms: int) -> None:
@@ -134,10 +134,12 @@ class MaintenanceScheduler:
             self._look_again(log, now_ms)
 
     def look_after(self, log: Log, now_ms: int) -> None:
-        """Choose the next step for a journal, and take or request it, after a batch of its changes has been written."""
+        """Choose the next step for a journal, after a batch of its changes has been written. Take the step, or request
+        it.
+        """
         queue = self._by_name.get(log.name)
         if queue is None:
-            return  # hidden by an alias
+            return  # an alias hides the queue
         line = queue.line
         if log.open_transfers and self.packs.waits_for(log):
             log.blocks_transfers = True
@@ -155,14 +157,14 @@ class MaintenanceScheduler:
             self._act(queue, log, now_ms)
 
     def reclaim(self, room: int, share: Share, now_ms: int) -> int:
-        """Shrink the journals with the most bytes that have been read, whatever their settings allow them, because the
-        disk is full. Only rewrites that fit into `room` bytes are done; returns how much of `room` is left. Called each
-        second, and takes not much longer than `share`. Raises JournalFailure.
+        """Shrink the journals with the most bytes that have been read, ignoring their settings, because the disk is
+        full. Do only rewrites that fit into `room` bytes, and return how much of `room` is left. Called each second;
+        takes little longer than `share`. Raises JournalFailure.
         """
         return self.reclaim_of(list(self.queues.all()), room, share, now_ms)
 
     def reclaim_of(self, queues: list[Queue], room: int, share: Share, now_ms: int) -> int:
-        """Shrink journals as `reclaim` does, but of these queues only."""
+        """Shrink the journals of these queues, as `reclaim` does."""
         found = [(*self.reclaimable(queue), queue) for queue in queues]
         found.sort(key=lambda each: each[0], reverse=True)
         for read_bytes, kept, queue in found[:RECLAIMED_AT_ONCE]:
@@ -170,7 +172,7 @@ class MaintenanceScheduler:
             if share.is_spent or not read_bytes or not isinstance(log, Log):
                 break
             if self.packs.rests(log, now_ms):
-                continue  # it would only be rotated, again and again
+                continue  # it would only be rotated again and again
             if kept <= room:
                 room -= kept
                 self._shrink(queue, log, JournalStep.REWRITE, now_ms)
@@ -179,8 +181,8 @@ class MaintenanceScheduler:
         return room
 
     def reclaimable(self, queue: Queue) -> tuple[int, int]:
-        """Return about how many bytes of the queue's Kestrel journal have been read, and how many would be written to
-        free them; (0, 0) if that is not worth it, or cannot be done now.
+        """Return roughly how many bytes of the queue's Kestrel journal have been read, and how many must be written to
+        free them. Return (0, 0) if that is not worth it, or impossible now.
         """
         log = queue.journal
         if not isinstance(log, Log) or self.packs.has(log) or log.open_transfers or not log.is_written:
@@ -191,8 +193,8 @@ class MaintenanceScheduler:
         return (total - kept, kept) if is_worth else (0, 0)
 
     def _pack_passed(self, queue: Queue, log: Log, room: int, now_ms: int) -> int:
-        """Pack the files that the reader has passed, as many as take at most `room` bytes; return about how many bytes
-        the pack takes.
+        """Pack as many of the files that the reader has passed as take at most `room` bytes. Return roughly how many
+        bytes the pack takes.
         """
         read = queue.line.left + len(queue.line.in_memory)
         best: LogSegment | None = None
@@ -208,8 +210,8 @@ class MaintenanceScheduler:
         return packed_bytes
 
     def run_deferred_step(self, log: Log, now_ms: int) -> None:
-        """Take a step that was deferred until no transfer from or to `log` is under way, and none begins just now.
-        Everything is written. Raises JournalFailure.
+        """Take a step that was deferred until no transfer from or to `log` was running. No transfer begins during the
+        call, and everything is written. Raises JournalFailure.
         """
         if self.packs.waits_for(log):
             self.packs.run_slice(now_ms)
@@ -217,9 +219,8 @@ class MaintenanceScheduler:
             self._look_again(log, now_ms)
 
     def _look_whether_empty(self, log: Log, now_ms: int) -> None:
-        """Start over if the queue is empty and a pack of `log` was in the way before. Nothing else is done: a journal
-        that is still too large now would be too large after the next pack, without an end, because no request has
-        changed anything meanwhile.
+        """Start over if the queue is empty and a pack of `log` prevented that before. Do nothing else: no request has
+        changed anything meanwhile, so a journal that is still too large now would be packed again and again.
         """
         queue = self._unchanged(log)
         if queue is None or len(queue.line) or log.open_transfers or self.packs.has(log):
@@ -228,15 +229,15 @@ class MaintenanceScheduler:
             self._shrink(queue, log, JournalStep.START_OVER, now_ms)
 
     def _look_again(self, log: Log, now_ms: int) -> None:
-        """Try a failed step again, though nothing has been written since."""
+        """Try a failed step again. Nothing has been written since it failed."""
         log.next_look_seq = 0
         queue = self._unchanged(log)
         if queue is not None:
             self._act(queue, log, now_ms)
 
     def _unchanged(self, log: Log) -> Queue | None:
-        """Return the queue of `log` if the policy has to decide and no write is pending; None otherwise. After a write,
-        `look_after` is called.
+        """Return the queue of `log` if the policy has to decide and no write is pending; None otherwise. After a
+        pending write `look_after` is called anyway.
         """
         queue = self.queues.by_name.get(log.name)
         is_large = log.policy_bytes + log.segments.sealed_bytes >= log.policy_threshold_bytes
@@ -256,7 +257,7 @@ class MaintenanceScheduler:
             self._consider(queue, log, now_ms)
 
     def _shrink(self, queue: Queue, log: Log, step: JournalStep, now_ms: int) -> None:
-        """Replace the files by the state of the queue: at once if that is small, else by a pack."""
+        """Replace the files by the state of the queue: in one step if that is small, else by a pack."""
         held = queue.line.bytes + sum([len(taken.item.data) for taken in JournalView(queue).under_way.values()])
         if log.segments.sealed or held > ON_THE_SPOT_BYTES:
             log.seal_wanted = True
@@ -268,8 +269,8 @@ class MaintenanceScheduler:
             log.rewritten_ms = now_ms
 
     def rewrite(self, queue: Queue, now_ms: int) -> bool:
-        """Replace a queue's journal by its state, on the spot. Returns False if a thread is at work on its files, or if
-        there is no room or the system refuses it, which is reported.
+        """Replace a queue's journal by its state, in one step. Return False if a thread is working on its files, if
+        there is no room, or if the system refuses it, which is reported.
         """
         log = queue.journal
         if not isinstance(log, Log):
@@ -277,7 +278,7 @@ class MaintenanceScheduler:
         if self.is_at_work(queue):
             return False
         if not queue.line.load_all():
-            return False  # items that cannot be read must not be left out
+            return False  # unreadable items must not be left out
         self._let_go(log)
         try:
             log.rewrite(*JournalView(queue).snapshot(), now_ms)
@@ -291,8 +292,8 @@ class MaintenanceScheduler:
         return True
 
     def _consider(self, queue: Queue, log: Log, now_ms: int) -> None:
-        """Request a pack of the files that the reader has passed, if it is worth it. Called after the reader has passed
-        the end of a file.
+        """Request a pack of the files that the reader has passed, if that is worth it. Called after the reader has
+        passed the end of a file.
         """
         read = queue.line.left + len(queue.line.in_memory)
         passed = [segment for segment in log.segments.sealed if segment.checkpoint and segment.checkpoint.end <= read]
@@ -307,7 +308,7 @@ class MaintenanceScheduler:
         total_bytes = log.current_bytes + log.archived_bytes
         best: LogSegment | None = None
         covered_bytes = 0
-        known = 0, 0  # covered and packed bytes of the best
+        known = 0, 0  # covered and packed bytes of the best choice
         for segment in passed:
             covered_bytes += segment.size
             packed_bytes = self._packed_bytes(queue, segment)
@@ -318,7 +319,7 @@ class MaintenanceScheduler:
             self.packs.want(log, best, now_ms)
 
     def _packed_bytes(self, queue: Queue, segment: LogSegment) -> int:
-        """Return about how large a pack up to the end of `segment` would be."""
+        """Return roughly how large a pack up to the end of `segment` would be."""
         mark, line = segment.checkpoint, queue.line
         assert mark is not None
         under_way = OPEN_READ_BYTES * (len(mark.xids) + len(mark.heads))

@@ -1,6 +1,6 @@
 """Sidecars for sealed files, made one at a time, while no other task waits.
 
-A failure is not tried again: it costs the next startup some time and nothing else.
+A failure is not retried: without a sidecar the next startup takes longer, and that is all.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SLICE_BYTES = 4 << 20  # read at once, while more urgent tasks wait
 
 
 class SidecarJob(Struct, eq=False):
-    """A sidecar in the making: the checksums so far, and the task under way."""
+    """A sidecar that is being made: the checksums so far, and the running task."""
 
     log: Log
     segment: LogSegment
@@ -46,19 +46,19 @@ class Sidecars:
                 self.want(log, segment)
 
     def want(self, log: Log, segment: LogSegment) -> None:
-        """Have a sidecar made for `segment`, which has been sealed."""
+        """Schedule a sidecar for `segment`, which has been sealed."""
         self._wanted.append((log, segment))
         self._next()
 
     def is_at_work(self, log: Log) -> bool:
-        """Tell whether a thread is at work on a sidecar of `log`."""
+        """Tell whether a thread is working on a sidecar of `log`."""
         making = self._making
         return (
             making is not None and making.log is log and making.task is not None and self._tasks.is_running(making.task)
         )
 
     def forget(self, log: Log) -> None:
-        """Drop the sidecars of `log`, on which no thread is at work."""
+        """Drop the sidecars of `log`. No thread may be working on them."""
         self._wanted = deque(each for each in self._wanted if each[0] is not log)
         making = self._making
         if making is None or making.log is not log:
@@ -127,7 +127,7 @@ class Sidecars:
             return
         assert isinstance(task, CheckBlocks)
         if error is None and not task.checks:
-            # Without an error the next step would ask for the same checksums without an end.
+            # Without an error the next step would request the same checksums for ever.
             error = OSError(errno.EIO, "the file is shorter than it was", making.segment.name)
         making.checks += task.checks
         if error is not None or making.segment.is_replaced:

@@ -1,12 +1,12 @@
 """The audit log: operations on queues and on the server, and who asked for them. Each is a line of JSON in the spool's
 own folder.
 
-Every protocol's purges, flushes, deletes, moves, pauses, aborts, status changes, reloads and stops are in it, and the
-refusals of those that came over HTTP. The file is bounded: once it has grown, it becomes the older one of two. So that
-no client can push out the lines of others, each operation of a protocol gets a few lines in ten seconds, and fewer the
-longer clients flood it; operators, at the admin listener, get many, except for requests that their rights do not allow.
+It records the purges, flushes, deletes, moves, pauses, aborts, status changes, reloads and stops of every protocol, and
+refused operations of the admin listener. The file is bounded: when it is full, it becomes the older one of two. No
+client can push out the lines of others: each operation of a protocol gets a few lines in ten seconds, and fewer the
+longer clients flood it. Operators, at the admin listener, get many, except for requests that their rights do not allow.
 A line is written before the reply leaves, and synced within a second. If it cannot be written, the log says so and the
-operation is done all the same: an operator must be able to make room on a full disk.
+operation is done all the same, so that an operator can make room on a full disk.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
     from staniel.journal.group_commit import GroupCommit
 
 NAMES = ("audit", "audit.1")  # the newer one first
-BURST = 20  # lines of one operation over one protocol in ten seconds
+BURST = 20  # of one operation over one protocol in ten seconds
 OPERATORS = "admin"
 OPERATORS_BURST = 1000
 LONGEST_WINDOW_MS = 3_600_000
 KEPT = 1000  # entries in memory, for queries
 READ_BYTES = 512 << 10  # of each file, at the first query
 WHY_MAX = 300
-NAME_MAX = 255  # characters of a queue's name: a request can name a queue that does not exist
+NAME_MAX = 255  # of a queue's name, in characters: a request can name a queue that does not exist
 SYNC_MS = 1000
 UNIX_CLIENT = re.compile(r"unix:pid=(\d+),uid=(\d+)")
 NO_FILE = 0
 
 
 class Asker(Protocol):
-    """The client that asks for an operation: a session, or the operation that it has begun, which outlives it."""
+    """The client that asks for an operation: a session, or an operation that outlives its session."""
 
     @property
     def address(self) -> str: ...
@@ -71,14 +71,14 @@ class Requester(Struct, frozen=True):
 
 class Result(Enum):
     DONE = "done"
-    REFUSED = "refused"  # nothing has changed; `why` says why
-    BEGUN = "begun"  # goes on over many turns; a line of the same id with its result follows, unless it was cut off
+    REFUSED = "refused"  # nothing has changed; `why` has the reason
+    BEGUN = "begun"  # takes many turns; a line of the same id with its result follows, unless it was cut off
 
 
 class AuditEntry(Struct, frozen=True):
-    """An operation. `queue` "": it was about the server; `target`: where items went, or the new status. `items`: how
-    many it was about. `uid`, `pid`: of a program on a Unix socket, else -1. `left_out`: how many operations of this
-    kind over this protocol, before this one, have no line. `user`: of [users]; "": unknown.
+    """An operation. `queue` "": the server; `target`: where items went, or the new status. `items`: the number of
+    items. `uid`, `pid`: of a program on a Unix socket, else -1. `left_out`: how many earlier operations of this kind
+    over this protocol have no line. `user`: of [users]; "": unknown.
     """
 
     id: int
@@ -102,7 +102,7 @@ _DECODER = msgspec.json.Decoder(AuditEntry)
 
 class Audit:
     """The two files of one spool, and the newest entries in memory. `size_max`: of both files together; NO_FILE:
-    entries are in memory alone.
+    entries are kept in memory only.
     """
 
     def __init__(self, group: GroupCommit, folder: str, size_max: int, report: EventSink, calendar: Calendar) -> None:
@@ -118,7 +118,7 @@ class Audit:
         self._file: File | None = None
         self._is_torn = False  # the file may end in half a line
         self._last_id = 0
-        # Users of the admin listener: a token is one request's, not a session's.
+        # Users of the admin listener: a token belongs to a request, not to a session.
         self._users: dict[Asker, str] = {}
 
     def asks(self, asker: Asker, user: str) -> None:
@@ -140,7 +140,7 @@ class Audit:
         return self._last_id
 
     def know_id(self, number: int) -> None:
-        """Note that an operation has had this number, although the files may not show it."""
+        """Note that an operation has this number, although the files may not show it."""
         self._load()
         self._last_id = max(self._last_id, number)
 
@@ -173,8 +173,8 @@ class Audit:
         number: int = 0,
         is_forbidden: bool = False,
     ) -> int:
-        """Note an operation of a client; return its number, `number` if it has one already. `is_forbidden`: it was
-        refused because the client's rights do not allow it.
+        """Record an operation of a client and return its number: `number`, or a new one. `is_forbidden`: it was refused
+        because the client's rights do not allow it.
         """
         kind = ("forbidden" if is_forbidden else operation, asker.protocol, result)
         limit = self._limits[asker.protocol == OPERATORS and not is_forbidden]
@@ -187,7 +187,7 @@ class Audit:
         return number
 
     def note_signal(self, operation: str, signal: str, now_ms: int) -> None:
-        """Note an operation that a signal to the process has caused."""
+        """Record an operation that a signal to the process has caused."""
         self._add(self.next_id(), now_ms, operation, "", "", 0, Result.DONE, "", signal, "signal", 0)
 
     def close(self) -> None:
@@ -225,7 +225,7 @@ class Audit:
             self._write(_encoded(entry), now_ms)
         except OSError as error:
             self._is_torn = True
-            hint = "what it tells of was done all the same"
+            hint = "the recorded operation was done all the same"
             self._report(
                 Level.ERROR,
                 "audit.unwritten",
@@ -250,8 +250,8 @@ class Audit:
         self._group.include(self._file, SYNC_MS, now_ms)
 
     def _leave(self, file: File, now_ms: int) -> None:
-        """Leave a file that another program, such as logrotate, has moved, removed or cut: the next line begins
-        another.
+        """Leave a file that another program, such as logrotate, has moved, removed or cut. The next line begins a new
+        one.
         """
         self._file = None
         self._group.seal(file, now_ms)
@@ -287,13 +287,15 @@ class Audit:
                 self._report(Level.ERROR, "audit.unreadable", 0, file=path, why=str(error))
                 continue
             if len(lines) > left + 1:
-                del lines[0]  # earlier lines, whole or not
+                del lines[0]  # the beginning of the range, which may cut a line
             self._entries.extendleft(reversed(_decoded(lines)[-left:] if left else []))
         self._last_id = max([self._last_id, *[each.id for each in self._entries]])
 
 
 def _encoded(entry: AuditEntry) -> bytes:
-    """Encode a line. A queue's name need not be UTF-8: its other bytes are \\udc80 to \\udcff, as in HTTP replies."""
+    """Encode a line. A queue's name need not be UTF-8: its other bytes become \\udc80 to \\udcff, as in HTTP
+    replies.
+    """
     try:
         return msgspec.json.encode(entry) + b"\n"
     except UnicodeEncodeError:
@@ -303,7 +305,7 @@ def _encoded(entry: AuditEntry) -> bytes:
 
 
 def _decoded(lines: Iterable[bytes]) -> list[AuditEntry]:
-    """Decode the lines that can be read: the first may have lost its beginning, and any its end."""
+    """Decode the readable lines. The first may have lost its beginning, and any its end."""
     found = []
     for line in lines:
         try:

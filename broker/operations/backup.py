@@ -1,13 +1,13 @@
-"""The files of a backup, held at one moment while another process copies them and the server goes on.
+"""The files of a backup, held at one moment while another process copies them and the server continues.
 
-The moment lies right after a commit and between two background tasks: the files are then those that a killed process
-would leave, of all queues together, and recovery finishes what was under way between two of them. They contain
-everything that was acknowledged before, whatever its queue's sync policy: other processes read the page cache.
+The moment lies right after a commit and between two background tasks. The files of all queues are then as a killed
+process would leave them, and recovery finishes what was under way between two queues. They contain everything that was
+acknowledged before, whatever the queues' sync policies are, because other processes read the page cache.
 
-The files get second names (hard links) in the spool's own folder, so that nothing that happens to the first names, a
-rotation, a pack, a deletion, takes the files from the copier. Journals only grow, so the copier needs only a length
-beside the name; the few files that are rewritten in place are copied at once. The second names are removed when the
-session that has asked ends; those of a killed server, at the next startup.
+The files get second names (hard links) in the spool's own folder, so that a rotation, a pack or a deletion does not
+take them away from the copier. Journals only grow, so the copier needs only a length with each name. The few files that
+are rewritten in place are copied at once. The second names are removed when the session that asked ends; those of a
+killed server, at the next startup.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ FILES_PER_PIECE = 500
 
 
 class HeldFiles(Struct, frozen=True):
-    """The summary of a backup. Lengths and counts are those of the moment `made_at_ms`. `items`: in queues that keep a
-    journal, open reads included, without those that leave for another queue. `sync`: the policy of queues without one
-    of their own, `other_syncs` those of the others that differ. `files` lines [name, length, path] follow: a file's
-    name within the spool, how many of its bytes count, and where to read them.
+    """The summary of a backup. Lengths and counts are those of the moment `made_at_ms`. `items`: in queues with a
+    journal, including open reads, without items that are moving to another queue. `sync`: the policy of queues without
+    one of their own; `other_syncs`: the different policies of the others. `files` lines [name, length, path] follow: a
+    file's name within the spool, how many of its bytes count, and where to read them.
     """
 
     made_at_ms: int
@@ -86,10 +86,10 @@ class BackupHold:
         self.files: list[HeldFile] = []
         self.summary: HeldFiles | None = None
         self.why = ""
-        """Why there is nothing to copy."""
+        """The reason why there is nothing to copy."""
 
     def prepare(self, then: Callable[[int], None]) -> None:
-        """Call `then(now_ms)` once the files are held, or `why` says why they are not."""
+        """Call `then(now_ms)` once the files are held, or once `why` says why they are not."""
         self._holds.append(self)
         folders = [f"{self._spool.own}/{HELD}"]
         if self._outside:
@@ -107,7 +107,7 @@ class BackupHold:
                 self.release()
             then(now_ms)
 
-        # It runs alone, urgent or not: no other task has begun, and none is in the middle of renaming files.
+        # The task runs alone, urgent or not: no other task has begun, and none is in the middle of renaming files.
         self._tasks.submit(MakeFolders(self._spool.fs.make_folder, folders, begin), urgent=True)
 
     def release(self) -> None:
@@ -122,7 +122,7 @@ class BackupHold:
 
     @property
     def _outside(self) -> str:
-        """The folder of a command log that does not lie within the spool; empty if there is none."""
+        """The folder of a command log outside the spool; "" if there is none."""
         jobs = self._jobs
         return "" if jobs is None or jobs.folder.startswith(f"{self._spool.own}/") else jobs.folder
 
@@ -169,8 +169,8 @@ class BackupHold:
         )
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the reply: a line about the whole, then the files. Names of queues need not be UTF-8, so letters beyond
-        ASCII are escaped.
+        """Yield the reply: a line with the summary, then the files. Names of queues need not be UTF-8, so letters
+        beyond ASCII are escaped.
         """
         assert self.summary is not None
         yield _line(structs.asdict(self.summary))
@@ -192,7 +192,7 @@ class MakeFolders(CallbackTask):
 
 
 class RemoveNames(CallbackTask):
-    """A task that removes second names. Names that it cannot remove are removed at the next startup."""
+    """A task that removes second names. Names that it cannot remove are left to the next startup."""
 
     def __init__(self, fs: Fs, names: dict[str, list[str]]) -> None:
         super().__init__(lambda error, now_ms: None)

@@ -1,10 +1,12 @@
-"""Deletions of queues for clients. A queue on whose files a thread is at work, or that has transfers under way, is
-deleted when that has ended, and its clients get their replies then: transfers that a crash leaves unfinished must not
-be finished in another queue of the same name.
+"""Deletions of queues for clients.
 
-If the system refuses to remove the first file, the request is refused and the queue stays in service. If the system
-refuses to remove a later file, the queue is deleted: recovery would find none of its items. The files that are left are
-tried again each second, as many as a turn has time for, and until they are removed no other queue may have the name.
+While a thread is working on a queue's files, or the queue has transfers under way, its deletion is postponed, and its
+clients get their replies after it: a transfer that a crash leaves unfinished must not be finished in another queue of
+the same name.
+
+If the system refuses to remove the first file, the request is refused and the queue stays in service. If it refuses to
+remove a later file, the queue is deleted, because recovery would find none of its items. Those files are tried again
+each second, as many as a turn has time for, and until they are removed no other queue may have the name.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Undeleted(Exception):
-    """The refusal of the system to remove the files of a queue; nothing has changed. `why`: for the client."""
+    """The refusal of the system to remove the files of a queue; nothing has changed. `why`: the text for the client."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
@@ -37,9 +39,8 @@ class Undeleted(Exception):
 
 
 class Postponed(NamedTuple):
-    """A client that waits for a deletion, which must not remove more than `items_max` items; None: as many as there
-    are. `tell` gets the batch that the reply waits for, whether the queue existed, and why it is still there: "" if it
-    is not.
+    """A client that waits for a deletion, which must not remove more than `items_max` items; None: no limit. `tell`
+    gets the batch that the reply waits for, whether the queue existed, and why it still exists; "" if it does not.
     """
 
     asker: Asker
@@ -68,11 +69,12 @@ class Deletions:
         self.forget_keys: Callable[[Queue], None] = lambda queue: None  # set by the broker
         self.postponed: dict[Queue, list[Postponed]] = {}
         self.unremoved: dict[str, FileRemoval] = {}
-        """Files of deleted queues that are left, by the queue's name."""
+        """The files of deleted queues that are not removed yet, by the queue's name."""
 
     def delete(self, queue: Queue, now_ms: int) -> int:
-        """Delete a queue that need not stay (see `must_wait`), and its files. Returns the batch that the reply waits
-        for. Raises Undeleted: the system refuses to remove a file, and nothing has changed; JournalFailure.
+        """Delete a queue that need not stay (see `must_wait`), and its files. Return the batch that the reply waits
+        for. Raises Undeleted if the system refuses to remove a file, and nothing has changed then; raises
+        JournalFailure.
         """
         queues, batch, left = self._queues, 0, None
         self._maintenance.forget(queue)
@@ -90,7 +92,8 @@ class Deletions:
             self._leave(queue.name, left, now_ms)
         queues.erased = {name: until for name, until in queues.erased.items() if until > self._group.durable}
         queues.erased[queue.name] = batch
-        # The close of a read that was open rests on it: if a power cut takes the deletion back, the item comes again.
+        # The confirmation of an open read depends on the deletion: if a power cut undoes the deletion, the item is
+        # there again.
         queue.journal.batch = max(queue.journal.batch, batch)  # type: ignore[misc]
         return batch
 
@@ -111,15 +114,16 @@ class Deletions:
         return self._maintenance.is_at_work(queue) or self._transfers.has_under_way(queue)
 
     def search(self, queue: Queue, now_ms: int) -> None:
-        """Search the files of `queue` for copies once more, before it is deleted, if a start could not: an item whose
-        copy has come, and may be done by now, must not go back to the queue that it left. Call it before `must_wait`.
+        """Search the files of `queue` for copies once more before it is deleted, if recovery could not. An item whose
+        copy has arrived here, and may have been taken since, must not return to the queue that it left. Call this
+        before `must_wait`.
         """
         recovery = self._transfers.recovery
         if recovery.pinned(queue):
             recovery.retry(now_ms)
 
     def is_postponed(self, queue: Queue) -> bool:
-        """Tell whether the deletion of `queue` is pending: nothing is sent from it or to it any more."""
+        """Tell whether the deletion of `queue` is pending. No transfer from it or to it begins then."""
         return queue in self.postponed
 
     def carry_out(self, now_ms: int) -> None:
@@ -130,7 +134,7 @@ class Deletions:
         for queue in due:
             asked = self.postponed.pop(queue)
             refusals = [too_many(queue, each.items_max) for each in asked]
-            # "" is the least: one client whose limit is kept is enough for the queue to go.
+            # "" is the least: the queue is deleted if at least one client's limit allows it.
             batch, why = 0, min(refusals, default="")
             try:
                 if not why:
@@ -146,7 +150,7 @@ class Deletions:
         self._transfers.resume(due, now_ms)
 
     def _refused(self, name: str, error: OSError, now_ms: int) -> Undeleted:
-        """Log that the system refuses to remove the first file of queue `name`, which stays in service. Returns the
+        """Log that the system refuses to remove the first file of queue `name`, which stays in service. Return the
         error for the client.
         """
         why = described(error)
@@ -155,7 +159,7 @@ class Deletions:
         return Undeleted(f"queue {name} is not deleted: {why}")
 
     def _leave(self, name: str, left: Unremoved, now_ms: int) -> None:
-        """Note that queue `name` is deleted, and `left` of its files could not be removed."""
+        """Note that queue `name` is deleted, but `left` of its files could not be removed."""
         self.unremoved[name] = left.removal
         self._block(name, left.error, now_ms)
 
@@ -166,7 +170,7 @@ class Deletions:
             try:
                 removal.carry_out()
             except OSError as error:
-                self.unremoved[name] = removal  # behind those that wait for their turn
+                self.unremoved[name] = removal  # after the others, which also wait
                 self._block(name, error, now_ms)
             else:
                 self._streams.unblock_deleted(name, self.unremoved)
@@ -177,7 +181,7 @@ class Deletions:
     def _block(self, name: str, error: OSError, now_ms: int) -> None:
         why = described(error)
         self._streams.block_deleted(name, f"its files cannot be removed: {why}")
-        hint = f"its items are gone; {_remedy(error)}; it is tried again each second"
+        hint = f"its items are gone; {_remedy(error)}; the server tries again each second"
         self._report(Level.WARNING, "queue.unremoved", now_ms, queue=name, why=why, hint=hint)
 
 
@@ -190,4 +194,4 @@ def too_many(queue: Queue, items_max: int | None) -> str:
 
 
 def _remedy(error: OSError) -> str:
-    return remedy_in_service(error, "see to it that its file can be removed")
+    return remedy_in_service(error, "make its files removable for this user")

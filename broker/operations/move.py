@@ -1,8 +1,8 @@
 """Moves of items from one queue to another, for an operator: the first `count` of the items that wait when the move
 begins.
 
-A move is not a put: it has no fan-out, and the target is one queue, never an alias. The undo file has what identifies
-the copies, so that an undo finds them again (moved_back.py).
+A move is not a put: it has no fan-out, and the target is one queue, never an alias. The undo file identifies the
+copies, so that an undo finds them again (moved_back.py).
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def move_error(queues: Queues, source: str, target: str) -> str:
 
 
 class RunningMove(TransferOperation):
-    """A move. It ends early when the source has no live item left, when the target is full, or when one of them may no
-    longer be used.
+    """A move. It ends early when the source has no live item left, when the target is full, or when one of the two may
+    not be used any more.
     """
 
     def __init__(
@@ -71,16 +71,16 @@ class RunningMove(TransferOperation):
         record: UndoRecord | None = None,
         chosen: Chosen | None = None,
     ) -> None:
-        """Begin a move. `record`: of a move that continues after a restart. `chosen`: the items to move, else the first
-        ones. Raises OSError if its file cannot be opened.
+        """Begin a move. `record` is given if the move continues after a restart. `chosen`: the items to move, else the
+        first ones. Raises OSError if its file cannot be opened.
         """
         self._chosen = chosen
         self._head = Head.NONE
         self._pinned: Pinned = []
         self._times_held_back = 0
-        self._targets: dict[str, Queue] = {}  # targets of the slice that is set aside
-        self._unsent = 0  # set aside in this turn, and in no slice yet
-        self.takes_paused = undoably  # a pause is for clients, and for memcache's `move` (docs/protocol.md)
+        self._targets: dict[str, Queue] = {}  # of the slice that is set aside
+        self._unsent = 0  # items that were set aside in this turn, and are not in a slice yet
+        self.takes_paused = undoably  # a pause is for clients, and so for memcache's `move` (docs/protocol.md)
         there = source.line.present if chosen is None else chosen.count
         self.left = there if count is None else min(count, there)
         number = operations.tools.audit.next_id() if record is None else record.id
@@ -101,7 +101,9 @@ class RunningMove(TransferOperation):
             self.stop_sending(CUT_OFF, now_ms)
 
     def _open_file(self, now_ms: int) -> None:
-        """Open the file of the move. If it has no room, each item is sent by itself, and the move cannot be undone."""
+        """Open the file of the move. If the file has no room, each item is sent by itself, and the move cannot be
+        undone.
+        """
         undos = self.tools.undos
         if not undos.can_note(self.left, self.target):
             return
@@ -131,7 +133,8 @@ class RunningMove(TransferOperation):
             return RETURNED_PER_TURN * WORK_PER_ITEM
         work = super().on_timer(now_ms)
         if chosen.aside and not self._pinned:
-            # A deletion must also remove the items set aside. Pin the queue: a deletion then waits until they are back.
+            # A deletion must also remove the items set aside. Pin the queue, so that a deletion waits until they are
+            # back.
             self._pinned = self.tools.transfers.pin(self.source)
         return work
 
@@ -171,7 +174,7 @@ class RunningMove(TransferOperation):
         if self.is_cancelled and self.left:
             self.stop_sending(CANCELLED, now_ms)
             return 0
-        if not self.left and self.record is not None:  # continued after a restart: its target may be gone
+        if not self.left and self.record is not None:  # continued after a restart: the target may be deleted
             self.stop_sending(self._why_less, now_ms)
             return 0
         try:
@@ -184,7 +187,7 @@ class RunningMove(TransferOperation):
         if count:
             return count
         if self._head is Head.MORE:
-            return PASSED_PER_TURN // WORK_PER_ITEM  # the next turn goes on
+            return PASSED_PER_TURN // WORK_PER_ITEM  # the next turn continues
         if self._head is Head.TOO_FAR and self._chosen is not None:
             self.stop_sending(self._chosen.too_far, now_ms)
         elif not self._is_waiting and not self.source.is_unsettled:
@@ -197,7 +200,7 @@ class RunningMove(TransferOperation):
         return self._chosen.why_left if self._chosen is not None else ""
 
     def _send_some(self, now_ms: int) -> int:
-        """Set a slice aside, and send it. Returns how many items it has. Raises Refused and TryNextTurn."""
+        """Set a slice aside and send it. Return its number of items. Raises Refused and TryNextTurn."""
         self._check_source()
         self._targets = self._first_targets(now_ms)
         slices = self._set_aside_next(now_ms)
@@ -209,15 +212,15 @@ class RunningMove(TransferOperation):
         return count
 
     def _first_targets(self, now_ms: int) -> dict[str, Queue]:
-        """Check the targets that are known before any item is. Raises Refused and TryNextTurn."""
+        """Check the targets that are known before the items are. Raises Refused and TryNextTurn."""
         return {self.target: self._check_target(self.target, now_ms)}
 
     def _target_of(self, head: Item, now_ms: int) -> Queue:
-        """Return the queue that the head goes to. Raises Refused and TryNextTurn."""
+        """Return the target of the head item. Raises Refused and TryNextTurn."""
         return self._targets[self.target]
 
     def _check_source(self) -> None:
-        """Check the source again: a lot may have happened since the last slice. Raises Refused."""
+        """Check the source again, which may have changed since the last slice. Raises Refused."""
         source = self.source
         if source.state is QueueState.CLOSED:
             raise Refused(f"{source.name} is deleted", client=False)
@@ -227,7 +230,7 @@ class RunningMove(TransferOperation):
             raise Refused(why, client=False)
 
     def _check_target(self, name: str, now_ms: int) -> Queue:
-        """Return the target, made if need be. Raises Refused and TryNextTurn."""
+        """Return the target, created if necessary. Raises Refused and TryNextTurn."""
         queues = self.tools.queues
         if name in queues.aliases:
             raise Refused(f"{name} is an alias now", client=False)
@@ -245,7 +248,7 @@ class RunningMove(TransferOperation):
         return self._set_aside_singly(now_ms)
 
     def _set_aside_run(self, target: Queue, now_ms: int) -> list[Delivery]:
-        """Set the next items aside, if none of them needs a check of its own; return [] if one does, or if there are
+        """Set the next items aside together. Return [] if one of them needs a check of its own, or if there are
         none.
         """
         source = self.source
@@ -259,7 +262,7 @@ class RunningMove(TransferOperation):
         )
 
     def _set_aside_singly(self, now_ms: int) -> dict[Queue, list[Delivery]]:
-        """Set the next items aside one by one, for each may have a target of its own, or find no room."""
+        """Set the next items aside one by one, because each may have another target, or find no room."""
         source, group = self.source, self.tools.group
         slices: dict[Queue, list[Delivery]] = {}
         count = size = 0
@@ -278,7 +281,7 @@ class RunningMove(TransferOperation):
             except (Refused, TryNextTurn):
                 if not count:
                     raise
-                break  # the next slice meets it again
+                break  # the next slice gets it
             taken = slices.get(target, [])
             if not self._has_room(target, head, taken, now_ms):
                 self.is_target_full = True
@@ -295,7 +298,7 @@ class RunningMove(TransferOperation):
         return self.source.has_live_head(now_ms, self.takes_paused) and self._bound.holds_head(self.source)
 
     def _reach_head(self, now_ms: int) -> Head:
-        """Tell whether the head is an item to move."""
+        """Skip to the next item to move. Tell whether there is one at the head."""
         if self._chosen is not None:
             return self._chosen.reach(self.source, partial(self._has_head, now_ms))
         return Head.CHOSEN if self._has_head(now_ms) else Head.NONE

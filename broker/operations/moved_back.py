@@ -1,12 +1,13 @@
-"""The undo of a move: items that still wait in the target go back to the end of the source, with the times that they
-had, each by an intent, as when they were moved. The undo file says what identifies them: the time when their copies
-were added, their length, and a digest. Items that were taken meanwhile stay taken, and those that a client has open
-stay with it.
+"""The undo of a move.
 
-Items that a redrive has sent home come back from one home after the other, roughly in their order.
+Items that still wait in the target return to the end of the source, with the times that they had, each by an intent, as
+when they were moved. The undo file identifies them by the time when their copies were added, their length, and a
+digest. Items that were taken meanwhile stay taken, and those that a client has open stay with it.
 
-A queue hands out only its head. So items that wait ahead of the wanted ones are set aside and given back in the same
-step, PASSED_MAX items at most, and no other item can come in between.
+The undo of a redrive takes the items from one home after the other, roughly in their order.
+
+A queue delivers only its head. So items ahead of the wanted ones are set aside and returned in the same step,
+PASSED_MAX items at most, and no other item can come in between.
 """
 
 from __future__ import annotations
@@ -49,22 +50,22 @@ from staniel.queues.item import Delivery, Item, Numbered, is_payload_gone, item_
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Refused
 
-READ_AHEAD_ITEMS = 4 * ITEMS_PER_SLICE  # items searched for at the same time
+READ_AHEAD_ITEMS = 4 * ITEMS_PER_SLICE  # items that are searched for at the same time
 SLICES_PER_STEP = 16  # in the undo of a redrive, whose slices are small
 # The undo file is read in pieces of so many slices, or of READ_BYTES if those are fewer.
 SLICES_PER_READ = 2
 SLICES_PER_READ_HOMEWARD = 128  # a redrive has small slices
 READ_BYTES = 32 << 10
 READ_AHEAD_HOMEWARD_ITEMS = 16 * READ_AHEAD_ITEMS  # more, so that each of many homes has some
-PASSED_MAX = 1000  # items ahead of them; each costs two records and about 5 us
-PASSED_BYTES_MAX = 4 << 20  # in memory from then on
-PASSING_ITEMS = 512  # returned together from behind other items, so that those are passed less often
+PASSED_MAX = 1000  # items ahead of the wanted ones; each costs two records and about 5 us
+PASSED_BYTES_MAX = 4 << 20  # of those items, which are in memory from then on
+PASSING_ITEMS = 512  # items to return together from behind others, so that those are passed less often
 PASSING_BYTES = 1 << 20
 Key = tuple[int, int, bytes]
 
 
 class Wanted(Struct, frozen=True):
-    """An item to find: its times before it was moved, and its place in the undo file."""
+    """An item to find: its times before the move, and its place in the undo file."""
 
     item: MovedItem | MovingItem
     slice: int
@@ -85,7 +86,7 @@ class Lookup:
         self.count += 1
 
     def key(self, item: Item) -> Key | None:
-        """Return the key by which `item` would be found; None if it is not one of the items to find."""
+        """Return the key under which `item` would be found; None if it is not among the items to find."""
         if item.added_ms not in self._times or is_payload_gone(item):
             return None
         key = item.added_ms, len(item.data), digest_of(item.data)
@@ -103,7 +104,7 @@ class Lookup:
         return [each for those in self._by_key.values() for each in those]
 
     def among(self, items: Iterable[Item]) -> Iterator[tuple[Item, bool]]:
-        """Yield each of `items`, and True if it is to be found; of equal ones no more than are to be found."""
+        """Yield each of `items`, and whether it is to be found. Of equal items, no more than are to be found."""
         left = {key: len(each) for key, each in self._by_key.items()}
         for item in items:
             key = self.key(item)
@@ -115,15 +116,15 @@ class Lookup:
 
 class RunningReturn(TransferOperation):
     """The undo of a move. Items that are left when it ends early can be returned by another undo of the same number.
-    `source`: the queue that is searched now. With several homes, one that cannot be searched is left out.
+    `source`: the queue that is searched now. With several homes, a home that cannot be searched is skipped.
     """
 
     obeys_limits = False
     slices_per_step = 1
 
     def __init__(self, operations: Operations, by: Requester, source: Queue, record: UndoRecord, now_ms: int) -> None:
-        """Begin the undo. `source`: the queue that the items were moved to, or one of those. Raises OSError before any
-        change.
+        """Begin the undo. `source`: the queue that the items were moved to, or one of several. Raises OSError before
+        any change.
         """
         undoing = record.content.undoing
         number = undoing.id if undoing is not None else operations.tools.audit.next_id()
@@ -134,11 +135,11 @@ class RunningReturn(TransferOperation):
             self.queue_name, self.target = record.queue, ""
             self.slices_per_step = SLICES_PER_STEP
         self.record = record
-        self._hidden: Counter[str] = Counter()  # by queue: items that may wait behind too many others
+        self._hidden: Counter[str] = Counter()  # items that may wait behind too many others, by queue
         self._unread = record.content.left
         self._lookups: dict[str, Lookup] = {}  # by the queue that the items were moved to
         self._lookup = Lookup()  # the items to find in `source`
-        self._left_out = ""  # why one of several queues is left out
+        self._left_out = ""  # the reason why one of several queues is skipped
         self._sent: dict[int, list[Wanted]] = {}  # by the id of a slice's list
         self._file = OperationFile(self.tools.group, self.tools.undos.folder, record.path)
         record.holder = self
@@ -217,7 +218,7 @@ class RunningReturn(TransferOperation):
         taken, passed, is_all = self._set_aside_next(there)
         if not taken:
             if any(each.source is there for each in self._under_way):
-                self._is_waiting = True  # the last ones may come back
+                self._is_waiting = True  # transfers under way may bring the last ones back
                 return passed
             self._leave_rest(there, is_all)
             return passed
@@ -237,8 +238,8 @@ class RunningReturn(TransferOperation):
         return f"{name} is an alias now" if name in queues.aliases else queues.why_blocked(name)
 
     def _next_source(self) -> Queue | None:
-        """Return the queue to search next; None if it must wait, or if it cannot be searched and its items are given
-        up. Raises Refused.
+        """Return the queue to search next. Return None if it must wait, or if it cannot be searched and its items are
+        given up. Raises Refused.
         """
         name = next(name for name, lookup in self._lookups.items() if lookup.count)
         self._lookup = self._lookups[name]
@@ -261,15 +262,15 @@ class RunningReturn(TransferOperation):
         return None
 
     def _set_aside_next(self, there: Queue) -> tuple[list[tuple[Delivery, Wanted]], int, bool]:
-        """Set items aside that are to be returned; return (those items, how many were passed, True if no others are
-        there). Raises Refused.
+        """Set aside items to return. Return (those items, how many were passed, True if no others are left). Raises
+        Refused.
         """
         lookup, group, line = self._lookup, self.tools.group, there.line
         found: list[tuple[Delivery, Wanted]] = []
         size = 0
         admitted_bytes = 2 * BYTES_PER_SLICE + ITEMS_PER_SLICE * OVERHEAD_BYTES
         if group.is_full or not group.admits(admitted_bytes):
-            admitted_bytes = 0  # each item is asked about
+            admitted_bytes = 0  # each item is checked
         while len(found) < ITEMS_PER_SLICE and size < BYTES_PER_SLICE:
             head = line.head()
             if head is None:
@@ -290,8 +291,8 @@ class RunningReturn(TransferOperation):
         return self._set_aside_passing(there)
 
     def _set_aside_passing(self, there: Queue) -> tuple[list[tuple[Delivery, Wanted]], int, bool]:
-        """Set items aside that are not at the head: items ahead of them are passed, and put back. Returns what
-        `_set_aside_next` returns.
+        """Set aside items that are not at the head: items ahead of them are passed, and put back. Return the same as
+        `_set_aside_next`.
         """
         count, is_all = self._count_returnable(there)
         found: list[tuple[Delivery, Wanted]] = []
@@ -308,7 +309,7 @@ class RunningReturn(TransferOperation):
         return found, len(passed), is_all
 
     def _count_returnable(self, there: Queue) -> tuple[int, bool]:
-        """Search the line; return (how many of the items to find can be returned now, True if the whole line was
+        """Search the line. Return (how many of the items to find can be returned now, True if the whole line was
         searched). Raises Refused.
         """
         found = found_bytes = passed = passed_bytes = 0
@@ -354,8 +355,8 @@ class RunningReturn(TransferOperation):
         self.send(taken, copies, back, describe, now_ms)
 
     def note_kept(self, found: SliceUnderWay) -> None:
-        """Write nothing: all items of a Back go, or none if their queue is deleted, where no copy can be taken for
-        theirs.
+        """Write nothing. All items of a Back are returned, or none if their queue is deleted; then no copy can be
+        mistaken for theirs.
         """
 
     def note_settled(self, found: SliceUnderWay) -> None:
@@ -370,8 +371,8 @@ class RunningReturn(TransferOperation):
         self.write(Settled(content.settled, content.settled_backs + 1, *found.behind))
 
     def _leave_rest(self, there: Queue, is_all: bool) -> None:
-        """Give up the items to find that are left in a queue, because none of them can be returned now."""
-        # Those that another operation has set aside are back at its end.
+        """Give up the items to find that stay in a queue, because none of them can be returned now."""
+        # Items that another operation has set aside return when it ends.
         open_there = [*there.open_reads.values(), *there.delayed.values(), *there.in_transfer.values()]
         is_open = sum([is_wanted for _, is_wanted in self._lookup.among([each.item for each in open_there])])
         rest = self._lookups.pop(there.name).all()
@@ -384,7 +385,7 @@ class RunningReturn(TransferOperation):
                 self._forget(rest)
 
     def _forget(self, wanted: list[Wanted]) -> None:
-        """Write that no undo has to search for these items again."""
+        """Write that no undo has to search for these items any more."""
         by_slice: dict[int, list[int]] = {}
         for each in wanted:
             by_slice.setdefault(each.slice, []).append(each.place)

@@ -1,6 +1,6 @@
 """The paused queues, kept across restarts in a JSON file in the spool's own folder.
 
-A damaged file is reported and ignored: a queue that serves is the smaller surprise.
+A damaged file is reported and ignored: a queue that is served surprises less than one that stays paused.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Pauses:
         return iter(self._pauses)
 
     def change(self, queue: Queue, pause: QueuePause, now_ms: int) -> None:
-        """Store `pause`, then apply it: waiters of the queue are served at once. Raises OSError, and nothing has
-        changed.
+        """Store `pause`, then apply it; the queue's waiters are served if it allows gets again. Raises OSError; nothing
+        has changed then.
         """
         pauses = {**self._pauses, queue.name: pause}
         if not (pause.gets or pause.puts):
@@ -67,8 +67,8 @@ class Pauses:
         queue.time_out(now_ms)
 
     def forget(self, name: str) -> None:
-        """Forget the pause of a deleted queue. That cannot fail any more: a stale line in the file is dropped by the
-        next write.
+        """Forget the pause of a deleted queue. Forgetting cannot fail: the next write drops the stale line in
+        the file.
         """
         if self._pauses.pop(name, None) is None:
             return
@@ -87,8 +87,8 @@ class Pauses:
         )
 
     def restore(self, queues: Queues, now_ms: int) -> None:
-        """Pause the queues that an earlier run had paused, before clients are served. A queue without items is made for
-        it.
+        """Pause the queues that were paused in an earlier run, before clients are served. A paused queue without items
+        is created.
         """
         self._pauses = self._read()
         for name, pause in self._pauses.items():
@@ -98,7 +98,7 @@ class Pauses:
                 self.report(Level.WARNING, "pauses.unserved", queue=name, why=refused.why)
 
     def apply_to(self, queue: Queue) -> None:
-        """Pause `queue`, which is served again, as it was before."""
+        """Pause `queue` as it was paused before, because it is served again."""
         pause = self._pauses.get(queue.name)
         if pause is not None:
             queue.pause(gets=pause.gets, puts=pause.puts)

@@ -1,12 +1,15 @@
 """A purge that can be undone, and its undo.
 
-A purge goes slice by slice. The items of a slice leave the line under transactions of their own, as transfers do; their
+A purge goes slice by slice. The items of a slice leave the line under transactions of their own, as transfers do. Their
 bytes are written to the undo file and synced; then their transactions are confirmed. After a crash in between, items
-that were not confirmed are in the queue again, and the numbers of the transactions tell the next startup which items
-those are (undo_recovery.py). An undo works the other way round: a frame that a slice is about to be returned is written
-and synced, its copies are recorded in the queue's journal, and when they are durable another frame says so; after a
-crash the copies are searched for behind the place that the first frame names. While either is under way, the journal of
-its queue is not rewritten (`Transfers.pin`).
+that were not confirmed are in the queue again, and recovery identifies them by the numbers of the transactions
+(undo_recovery.py).
+
+An undo works the other way round. A frame that announces the return of a slice is written and synced, the copies are
+recorded in the queue's journal, and when they are durable another frame says so. After a crash recovery searches for
+the copies behind the place that the first frame names.
+
+While a purge or an undo is running, the journal of its queue is not rewritten (`Transfers.pin`).
 """
 
 from __future__ import annotations
@@ -51,10 +54,10 @@ if TYPE_CHECKING:
     from staniel.broker.operations.undo import UndoRecord
     from staniel.journal.disk.fs import File
 
-ITEMS_PER_SLICE = 192  # taken in a turn, and released in another one: less than a millisecond each
+ITEMS_PER_SLICE = 192  # set aside in one turn and removed in another: less than a millisecond each
 BYTES_PER_SLICE = 512 << 10
 NOTE_AGAIN_MS = 1000
-DROPPED_PER_TURN = 2000  # of those that go for good
+DROPPED_PER_TURN = 2000  # items removed for good
 
 
 class FileOperation(Operation):
@@ -72,8 +75,8 @@ class FileOperation(Operation):
         self._file: File | None = None
         self._pinned: Pinned = self.tools.transfers.pin(queue)
         self._why = ""
-        self._retry: Callable[[int], None] | None = None  # what waits for its next try, or for the next turn
-        self._is_told = False  # that what has happened cannot be noted
+        self._retry: Callable[[int], None] | None = None  # waits for its next try, or for the next turn
+        self._is_told = False  # it was logged that a change cannot be noted
 
     def on_timer(self, now_ms: int) -> int | None:
         """Do nothing when a client cancels: the operation checks that between slices."""
@@ -88,9 +91,7 @@ class FileOperation(Operation):
         self.submit(AppendFrames(self._file, data, fs, self.undos.folder if is_new else "", then))
 
     def append_head(self, head: FrameHead, then: Callable[[int], None], failed: Callable[[str, int], None]) -> None:
-        """Write and sync a frame without payload, then call `then`. `failed` is called instead if it cannot be
-        written.
-        """
+        """Write and sync a frame without payload, then call `then`. Call `failed` instead if it cannot be written."""
         data = frame(head)
 
         def written(error: OSError | None, now_ms: int) -> None:
@@ -113,16 +114,18 @@ class FileOperation(Operation):
         self.tools.tasks.submit(task, urgent=True)
 
     def after_sync(self, then: Callable[[int], None], now_ms: int, *, of_items: bool) -> None:
-        """Call `then` when the changes of the queue's journal are durable: new items, or removals."""
+        """Call `then` when the changes of the queue's journal are durable: the new items if `of_items`, else the
+        removals.
+        """
         self.task = None
         log = (append_log if of_items else removal_log)(self.queue.journal)
         if log is None:
-            then(now_ms)  # a queue in memory alone
+            then(now_ms)  # the queue has no journal
         else:
             self.tools.group.call_when_durable(log, then)
 
     def release(self) -> None:
-        """Close the file, and let the journal be rewritten: the operation has no step under way any more."""
+        """Close the file, and let the journal be rewritten. No step of the operation may be running."""
         self.task = None
         if self._file is not None:
             self._file.close()
@@ -133,15 +136,15 @@ class FileOperation(Operation):
     def note_or_retry(
         self, head: FrameHead, then: Callable[[int], None], again: Callable[[int], None], now_ms: int
     ) -> None:
-        """Append `head`, which reports a change, then call `then`; while it cannot be written, call `again` each
-        second. Until it is written recovery needs the journal to find out, so the journal must not be rewritten, and
-        the operation cannot end.
+        """Append `head`, which reports a change, then call `then`. While it cannot be written, call `again` each
+        second. Until it is written, recovery needs the journal to find the change, so the journal must not be
+        rewritten, and the operation cannot end.
         """
 
         def failed(why: str, _: int) -> None:
             if not self._is_told:
                 self._is_told = True
-                hint = "make room on its disk: it is tried each second, and its journal is not written anew until then"
+                hint = "make room on its disk; the server tries again each second, and keeps the journal until then"
                 fields = {"queue": self.queue.name, "undo": self.record.id}
                 self.undos.report(Level.WARNING, "undo.unnoted", file=self.record.path, why=why, hint=hint, **fields)
             self.task = None
@@ -162,19 +165,19 @@ class FileOperation(Operation):
         self.tools.timers.soon(DelayedCall(partial(self._tried_again, then)))
 
     def _tried_again(self, then: Callable[[int], None], now_ms: int) -> None:
-        if self._retry is then:  # else a stop has called it
+        if self._retry is then:  # otherwise a stop has called it
             self._retry = None
             then(now_ms)
 
     def stop(self, now_ms: int) -> bool:
         if self._retry is not None:
             then, self._retry = self._retry, None
-            then(now_ms)  # comes to rest
+            then(now_ms)  # the operation comes to rest
         if self.task is not None:
             self.tools.tasks.complete(self.task, now_ms)
         return self.is_at_rest
 
-    is_at_rest = False  # the server stops, and nothing is under way
+    is_at_rest = False  # the server stops, and no step is running
 
 
 class RunningPurge(FileOperation):
@@ -193,8 +196,8 @@ class RunningPurge(FileOperation):
         record: UndoRecord | None = None,
         chosen: Chosen | None = None,
     ) -> None:
-        """Begin a purge. `record`: of a purge that continues after a restart. `chosen`: the items to remove, else the
-        first ones. Raises OSError before any change.
+        """Begin a purge. `record` is given if the purge continues after a restart. `chosen`: the items to remove, else
+        the first ones. Raises OSError before any change.
         """
         number = operations.tools.audit.next_id() if record is None else record.id
         super().__init__(operations, by, name, queue, count, now_ms, number)
@@ -225,13 +228,13 @@ class RunningPurge(FileOperation):
         self._next(now_ms)
 
     def _is_wanted(self) -> bool:
-        """Return True if there is a head that is, or may be, an item to remove."""
+        """Return True if the head is, or may be, an item to remove."""
         if self.queue.line.head() is None:
             return False
         return self.name == DELETE or (self.left > 0 and self._bound.holds_head(self.queue))
 
     def _reach_head(self) -> Head:
-        """Tell whether the head is an item to remove."""
+        """Skip to the next item to remove. Tell whether there is one at the head."""
         if self._chosen is None:
             return Head.CHOSEN if self._is_wanted() else Head.NONE
 
@@ -251,7 +254,7 @@ class RunningPurge(FileOperation):
             return
         came_by = append_log(queue.journal)
         if came_by is not None and came_by.transfers_in:
-            # What has just come from another queue is still in that one, too, until the disk knows that it is here.
+            # An item that has just come from another queue is also still in that queue, until its arrival is durable.
             self.after_sync(self._next, now_ms, of_items=True)
             return
         with self._deferring(now_ms):
@@ -263,10 +266,10 @@ class RunningPurge(FileOperation):
             if self._chosen is not None:
                 self._why = self._chosen.too_far if reached is Head.TOO_FAR else self._chosen.why_left
             if self.name == DELETE or self.left > 0:
-                self._why = access.trouble(queue) or self._why  # there may be more
+                self._why = access.trouble(queue) or self._why  # the queue may have more items
             self._remove_rest(now_ms)
             return
-        # A start cannot go on with chosen ones: the file does not tell them.
+        # Recovery cannot continue with chosen items: the file does not say which ones they are.
         left = min(self.left, self._bound.count(queue)) if self._chosen is None else 0
         began, data = self._began, slice_frame(self._slice, left)
         self._began = b""
@@ -281,8 +284,8 @@ class RunningPurge(FileOperation):
 
     @contextmanager
     def _deferring(self, now_ms: int) -> Iterator[None]:
-        """Let no client wait for the sync of what is recorded within, if clients put and get: recovery finds out from
-        any beginning of the journal which items of the file are still in the queue.
+        """Let no client wait for the sync of what is recorded within, if clients put and get. From any beginning of
+        the journal, recovery can tell which items of the file are still in the queue.
         """
         group = self.tools.group
         group.defers = self._defers if self._clients.are_there(now_ms) else {}
@@ -292,7 +295,7 @@ class RunningPurge(FileOperation):
             group.defers = {}
 
     def _set_slice_aside(self) -> Head:
-        """Set the items of the next slice aside. Return the state of the head behind them."""
+        """Set the items of the next slice aside. Return the state of the next head."""
         queue, reached, size = self.queue, Head.CHOSEN, 0
         if self._chosen is not None:
             self._chosen.begin_turn()
@@ -329,7 +332,9 @@ class RunningPurge(FileOperation):
         self.next_turn(self._next)
 
     def _give_up(self, error: OSError, now_ms: int) -> None:
-        """End early because the undo file cannot be written: items set aside since the last slice come back."""
+        """End early because the undo file cannot be written. Items set aside since the last slice return to the
+        queue.
+        """
         if self._chosen is not None:
             self._chosen.keep(self._slice)
         else:
@@ -343,9 +348,7 @@ class RunningPurge(FileOperation):
         self._remove_rest(now_ms)
 
     def _rest(self, now_ms: int) -> None:
-        """Give back chosen items, and come to rest after a sync, because the server stops; the next startup
-        continues.
-        """
+        """Return chosen items, and come to rest after a sync, because the server stops. The next startup continues."""
         if self._chosen is not None:
             self._chosen.give_back(self.queue, now_ms, len(self._chosen.aside))
         self.after_sync(self._come_to_rest, now_ms, of_items=False)
@@ -390,17 +393,17 @@ class RunningPurge(FileOperation):
             self._delete(now_ms)
 
     def _delete(self, now_ms: int) -> None:
-        """Delete the queue in the step that finds it empty: items that have come meanwhile go into the file first."""
+        """Delete the queue in the step that finds it empty. Items that have come meanwhile go into the file first."""
         deletions, queue = self.tools.deletions, self.queue
         if queue.state is QueueState.CLOSED:
-            self._deleted(now_ms)  # by another client
+            self._deleted(now_ms)  # another client has deleted it
             return
         if self._is_wanted():
             self._pinned = self._pinned or self.tools.transfers.pin(queue)
             self._next(now_ms)
             return
         if why := access.trouble(queue):
-            self._why = why  # found out just now: there is more, and it would go for good
+            self._why = why  # the search has just failed: there are more items, which a deletion would destroy
             self._deleted(now_ms)
             return
         self.release()
@@ -409,7 +412,7 @@ class RunningPurge(FileOperation):
             return
         deletions.search(queue, now_ms)
         if deletions.must_wait(queue):
-            self.is_at_rest = True  # and holds nothing that another delete of this queue could wait for
+            self.is_at_rest = True  # and keeps nothing that another deletion of this queue could wait for
             self.tools.timers.set(DelayedCall(self._delete_again), now_ms + LOOK_AGAIN_MS)
             return
         try:
@@ -428,7 +431,7 @@ class RunningPurge(FileOperation):
             return
         self.append_head(DeleteEnded(), self._close, lambda why, now_ms: self._close(now_ms))
 
-    batch = 0  # that the reply to a delete waits for
+    batch = 0  # the reply to a delete waits for this batch
 
     def _delete_again(self, now_ms: int) -> None:
         if not self.operations.is_stopping:
@@ -449,8 +452,8 @@ class RunningPurge(FileOperation):
 
 
 class RunningUndo(FileOperation):
-    """The return of the items of an undo file to the end of their queue, ignoring its limits, with the times that they
-    had. Items that have expired meanwhile are dropped as any expired item is.
+    """The return of the items of an undo file to the end of their queue, with the times that they had. Limits of the
+    queue do not apply. Items that have expired meanwhile are dropped like any expired item.
     """
 
     def __init__(self, operations: Operations, by: Requester, queue: Queue, record: UndoRecord, now_ms: int) -> None:
@@ -473,7 +476,7 @@ class RunningUndo(FileOperation):
         self.tools.transfers.end_announcing(self.queue.name, self)
         content = self.record.content
         if not content.left:
-            self.undos.drop(self.record, "")  # should a power cut bring it back, nothing is left in it
+            self.undos.drop(self.record, "")  # if a power cut brings the file back, it contains no items to return
             self._close("", now_ms)
             return
         if self.operations.is_stopping:
@@ -507,7 +510,7 @@ class RunningUndo(FileOperation):
         self._announce(now_ms)
 
     def _announce(self, now_ms: int) -> None:
-        """Write where the copies will be. One operation at a time adds copies to a queue: the others wait."""
+        """Write where the copies will be. Only one operation at a time adds copies to a queue; the others wait."""
         if self.operations.is_stopping:
             self.is_at_rest = True
             self.release()
@@ -538,10 +541,10 @@ class RunningUndo(FileOperation):
         return ""
 
     def _announced(self, now_ms: int) -> None:
-        """Add the copies of a slice to the queue: the frame that announces them is durable."""
+        """Add the copies of a slice to the queue. The frame that announces them is durable."""
         self.task = None
         if why := self._refusal():
-            # Nothing will come: a start must not look for it among the copies of others.
+            # No copies will come: recovery must not search for them among the copies of others.
             self.tools.transfers.came(now_ms)
             stop = partial(self._stop_early, why)
             self.append_head(Kept(self.record.content.left[0], []), stop, lambda _, now_ms: stop(now_ms))
@@ -549,13 +552,13 @@ class RunningUndo(FileOperation):
         counters = self.queue.counters
         for item in self._items:
             self.queue.add(item, now_ms, forced=True)
-            counters.total_items -= 1  # it was counted when it was put
+            counters.total_items -= 1  # these items were counted when they were put
             counters.put_bytes -= len(item.data)
         self.advance(self.done + len(self._items), now_ms)
         self._items = []
         self.tools.transfers.came(now_ms)
         if (log := append_log(self.queue.journal)) is not None:
-            log.transfers_in += 1  # what takes them further waits until the disk knows that they are here
+            log.transfers_in += 1  # no transfer takes them further until their arrival is durable
         self.after_sync(self._copied, now_ms, of_items=True)
 
     def _copied(self, now_ms: int) -> None:
@@ -565,13 +568,13 @@ class RunningUndo(FileOperation):
         self._note_returned(now_ms)
 
     def _note_returned(self, now_ms: int) -> None:
-        """Write that the slice is returned, or retry. Until that is written recovery finds the copies by their place in
-        the journal.
+        """Write that the slice is returned, or retry. Until that is written, recovery finds the copies by their place
+        in the journal.
         """
         self.note_or_retry(Returned(self.record.content.left[0]), self._read_next, self._note_returned, now_ms)
 
     def _stop_early(self, why: str, now_ms: int) -> None:
-        """End the undo early; the other items stay in the file, for another undo."""
+        """End the undo early. The other items stay in the file, for another undo."""
         self.append_head(
             UndoEnded(), lambda now_ms: self._close(why, now_ms), lambda _, now_ms: self._close(why, now_ms)
         )
@@ -585,8 +588,8 @@ class RunningUndo(FileOperation):
 
 
 class RunningDrop(Operation):
-    """A removal of the first `count` items of a queue for good, some in each turn: items that came after they were
-    shown stay.
+    """A removal of the first `count` items of a queue for good, some each turn. Items that came after they were counted
+    stay.
     """
 
     def __init__(self, operations: Operations, by: Requester, queue: Queue, count: int, now_ms: int) -> None:
@@ -611,7 +614,7 @@ class RunningDrop(Operation):
 
 
 class DelayedCall:
-    """A call at a moment, as a timer's owner."""
+    """A call at a given time, as the owner of a timer."""
 
     def __init__(self, then: Callable[[int], None]) -> None:
         self._then = then

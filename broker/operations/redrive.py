@@ -1,6 +1,8 @@
-"""Sending dead letters home: each item to the queue that it left, where several queues share a dead-letter queue.
+"""Sending dead letters home: each item returns to the queue that it left, where several queues share a dead-letter
+queue.
 
-It is a move whose slices have targets of their own: what is set aside in a turn is sent in a slice for each home.
+A redrive is a move whose slices have targets of their own: the items set aside in a turn are sent in one slice for each
+home.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ NO_HOME = "the next item does not say which queue it comes from: say where to mo
 
 
 def home_of(item: Item) -> str:
-    """Return the name of the queue that a dead letter left; "" if it does not say."""
+    """Return the name of the queue that a dead letter left; "" if the item does not say."""
     past = past_of(item)
     return past.origin_name if past is not None else ""
 

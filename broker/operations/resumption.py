@@ -1,4 +1,4 @@
-"""The start of operations that a client asks for, and their continuation after a crash or a stop."""
+"""Begins operations that a client asks for, and continues them after a crash or a stop."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def begin_undo(operations: Operations, by: Requester, record: UndoRecord, now_ms
 
 
 def resume(operations: Operations, record: UndoRecord, now_ms: int) -> None:
-    """Continue the operation of `record`, or its undo. Raises Refused and OSError if it cannot continue now."""
+    """Continue the operation of `record`, or its undo. Raises Refused or OSError if it cannot continue now."""
     content, began = record.content, record.content.began
     if (undoing := content.undoing) is not None:
         by = Requester(undoing.client, undoing.protocol, undoing.user)
@@ -62,8 +62,8 @@ def resume(operations: Operations, record: UndoRecord, now_ms: int) -> None:
 
 
 def _source(operations: Operations, record: UndoRecord) -> Queue | None:
-    """Return the queue that an operation takes items from; None if it is deleted. Raises Refused if it, or a target,
-    cannot be read.
+    """Return the queue that an operation takes items from; None if it is deleted. Raises Refused if that queue or a
+    target cannot be read.
     """
     for name in record.content.queues:
         if why := operations.tools.queues.why_blocked(name):
@@ -72,7 +72,7 @@ def _source(operations: Operations, record: UndoRecord) -> Queue | None:
 
 
 def _end(operations: Operations, record: UndoRecord) -> None:
-    """End an operation whose queue is deleted, and with it the items that were still to be taken. Raises OSError."""
+    """End an operation whose queue is deleted, together with the items still to be taken. Raises OSError."""
     file = operations.tools.fs.append(record.path)
     try:
         for head in (Over(), UndoEnded()):

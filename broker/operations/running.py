@@ -1,5 +1,5 @@
-"""Long operations: those that run, and those that ended lately. An operation belongs to the server, not to the client
-that began it: it goes on when that client disconnects. Its id names it in the audit log and in the list of undos.
+"""Long operations: the running ones, and those that ended lately. An operation belongs to the server, not to the client
+that began it, and continues when that client disconnects. Its id names it in the audit log and in the list of undos.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ENDED_MAX = 100  # kept in memory, so that clients can read the result after the
 RATE_MS = 2000  # a rate is measured over at least this time
 LOOK_AGAIN_MS = 20  # between checks whether an operation that waits can go on
 CANCELLED = "it was cancelled"
-CUT_OFF = "the server was started again: those that were not reached stay"
+CUT_OFF = "the server was restarted; the remaining items stay"
 
 
 class OperationState(Enum):
@@ -114,9 +114,8 @@ class OperationTools(Struct, frozen=True, eq=False):
 
 
 class Operation:
-    """An operation and its progress. A subclass does its work in `on_timer`, a piece a turn, and calls `end`. It takes
-    its client's place where access is checked and operations are noted; `refuse_reads` and `refuse_writes` were
-    checked before.
+    """An operation and its progress. A subclass does its work in `on_timer`, a piece a turn, and calls `end`. For
+    access checks and the audit log it stands for its client; `refuse_reads` and `refuse_writes` were checked before.
     """
 
     refuse_reads = refuse_writes = False
@@ -148,9 +147,9 @@ class Operation:
         self.is_cancelled = False
         self.undo = self.undo_until_ms = 0
         self.open = self.gone = 0
-        self.on_end: Callable[[], None] | None = None  # wakes the client that waits
-        self._left_aside = ""  # the text of `Operations.left_aside` when it began
-        self.sets_aside_of: Queue | None = None  # of items that stand ahead of the chosen ones
+        self.on_end: Callable[[], None] | None = None  # resumes the client that waits
+        self._left_aside = ""  # the text of `Operations.left_aside` when the operation began
+        self.sets_aside_of: Queue | None = None  # the queue whose items ahead of the chosen ones are set aside
         self._marks = [(now_ms, 0), (now_ms, 0)]  # (time, done): the rate is measured from the older one
 
     @property
@@ -178,18 +177,18 @@ class Operation:
         return self.tools.clients.status
 
     def on_timer(self, now_ms: int) -> int | None:
-        """Do a turn's piece of the work. Returns how much that was, as TimerOwner."""
+        """Do a turn's piece of the work. Return its amount, as TimerOwner counts."""
         raise NotImplementedError
 
     def stop(self, now_ms: int) -> bool:
-        """Leave the files so that the next startup can go on, because the server stops. Returns whether that is
-        done.
+        """Make the files ready for the next startup to continue, because the server stops. Return whether that
+        is done.
         """
         return True
 
     def begin(self, now_ms: int, about: str = "", terms: str = "") -> None:
-        """Show the operation to operators, and note its beginning. `about`: the target in the audit log. `terms`: those
-        that choose its items.
+        """Show the operation to operators, and record its beginning. `about`: the target in the audit log. `terms`: the
+        terms that choose its items.
         """
         self.operations.running[self.id] = self
         self._left_aside = self.operations.left_aside(self.queue_name, self)
@@ -241,12 +240,12 @@ class Operation:
 
     @property
     def returning(self) -> int:
-        """The number of items that are set aside and still to be given back, once nothing else is left to do."""
+        """The number of items that are set aside and must be returned, once everything else is done."""
         return 0
 
     @property
     def undo_until_at_ms(self) -> int:
-        """The end of the time for an undo, by the wall clock; 0: it cannot be undone."""
+        """The end of the time for an undo, by the wall clock; 0: the operation cannot be undone."""
         return self.tools.calendar.wall_ms(self.undo_until_ms) if self.undo_until_ms else 0
 
     def view(self, now_ms: int) -> OperationView:
@@ -296,18 +295,18 @@ class Operations:
             del self._ended[next(iter(self._ended))]
 
     def by_terms(self, queue: Queue) -> Operation | None:
-        """Return the operation that has items of `queue` set aside, on its way to those that meet its terms."""
+        """Return the operation that searches `queue` by terms and has set aside some of its items."""
         return next((each for each in self.running.values() if each.sets_aside_of is queue), None)
 
     def left_aside(self, name: str, besides: Operation | None = None) -> str:
-        """Return what an operation about the whole queue leaves out because one by terms has it set aside; "" if
-        nothing.
+        """Return a text about the items of a whole queue that another operation leaves out, because an operation by
+        terms has set them aside; "" if there are none.
         """
         queue = self.tools.queues.find(name)
         other = self.by_terms(queue) if queue is not None else None
         if queue is None or other is None or other is besides or not queue.in_transfer:
             return ""
-        return f"operation {other.id} had {len(queue.in_transfer)} items of {name} set aside, which are back at its end"
+        return f"operation {other.id} had {len(queue.in_transfer)} items of {name} set aside until its end"
 
     def find(self, number: int) -> Operation | None:
         return self.running.get(number) or self._ended.get(number)

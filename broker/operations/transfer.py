@@ -1,12 +1,12 @@
 """Operations that carry items from one queue to another, many at a time, so that no crash loses or doubles one.
 
-The items of a slice are set aside under transactions of their own. A frame of the operation's file says which items
-they are and where their copies will be; when that frame is durable the copies are added to the other queue; when those
-are durable the items are removed; when the removals are durable the slice is settled. So a slice takes three syncs,
-which it shares with clients and with the slices behind it. After a crash the frames are read like the intents of single
+The items of a slice are set aside under transactions of their own. A frame of the operation's file identifies them and
+says where their copies will be. When that frame is durable, the copies are added to the other queue; when those are
+durable, the items are removed; when the removals are durable, the slice is settled. So a slice takes three syncs, which
+it shares with clients and with the slices behind it. After a crash the frames are read like the intents of single
 transfers (undo_recovery.py).
 
-A queue without a journal needs no such order: a crash takes all of it.
+A queue without a journal needs no such order: a crash loses all of it.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ if TYPE_CHECKING:
 ITEMS_PER_SLICE = 128  # each step of one takes less than a millisecond
 BYTES_PER_SLICE = 256 << 10
 UNDER_WAY_MAX = 32  # slices
-UNDER_WAY_BYTES_MAX = ASIDE_BYTES_MAX - BYTES_PER_SLICE  # in memory besides their line
-OVERHEAD_BYTES = 512  # an item's part of a frame, its copy's head and its records in the source, generously
-STEPS_PER_TURN = 4  # each of a slice, if the turn's share is not spent before
+UNDER_WAY_BYTES_MAX = ASIDE_BYTES_MAX - BYTES_PER_SLICE  # copies in memory in addition to their line
+OVERHEAD_BYTES = 512  # at most, of an item's part of a frame, its copy's head and its records in the source
+STEPS_PER_TURN = 4  # steps of a slice, fewer if the turn's share is used up before
 TURN_NS = 1_000_000
 TURN_NS_BESIDE_CLIENTS = 700_000
-CLIENTS_MS = 100  # after a client's last request there may be another
+CLIENTS_MS = 100  # after a client's last request, another one may follow within this time
 WORK_PER_ITEM = 20  # of a step, as TimerOwner.on_timer counts
 
 
 class ClientsBeside:
-    """The sight of clients that put and get beside an operation, as it looks each time it works."""
+    """Watches whether clients put and get while an operation is running."""
 
     def __init__(self, counters: ServerCounters) -> None:
         self._counters = counters
@@ -66,14 +66,14 @@ class ClientsBeside:
 
 
 class Bound:
-    """The end of a line at the moment when an operation began: items before it were there."""
+    """The end of a line at the moment when an operation began. The operation is about the items before it."""
 
     def __init__(self, queue: Queue) -> None:
         line = queue.line
         self._last = line.stream.last_id if isinstance(line, StreamLine) else line.end
 
     def holds_head(self, queue: Queue) -> bool:
-        """Return True if the head was there when the operation began. Call it with a head in memory."""
+        """Return True if the head was there when the operation began. The head must be in memory."""
         line = queue.line
         if isinstance(line, StreamLine):
             taken = line.peek()
@@ -82,11 +82,11 @@ class Bound:
 
     @property
     def end_seq(self) -> int:
-        """The first seq behind the bound, of a line that has items of its own."""
+        """The first seq behind the bound, in a line that has items of its own."""
         return self._last
 
     def count(self, queue: Queue) -> int:
-        """Return how many items before the bound may still be in the line; never fewer than there are."""
+        """Return how many items before the bound may still be in the line: never fewer than there are."""
         line = queue.line
         last = line.next_id - 1 if isinstance(line, StreamLine) else line.left
         return max(0, self._last - last) + line.memory_items
@@ -94,9 +94,9 @@ class Bound:
 
 class SliceUnderWay(Struct, eq=False):
     """Items that were set aside, and their copies, on their way from `source` to the queue `target`. `ends`: files that
-    must not be rewritten until the slice is settled. `sent`: how many copies were added; the other items are back in
-    their queue. `behind`: the end of the copies, as (after, at) of a Moving. `number`: of the slice in the file of a
-    move.
+    must not be rewritten until the slice is settled. `sent`: how many copies were added; the items without a copy are
+    back in their queue. `behind`: the end of the copies, as (after, at) of a Moving. `number`: of the slice in the file
+    of a move.
     """
 
     source: Queue
@@ -115,7 +115,7 @@ Step = Callable[[SliceUnderWay, int], None]
 
 
 class TransferOperation(Operation):
-    """The common part of a move and its undo. `source` and `next_target`: the queues of the next slice; slices under
+    """The common part of a move and its undo. `source` and `next_target` are the queues of the next slice; slices under
     way may have others.
     """
 
@@ -141,9 +141,9 @@ class TransferOperation(Operation):
         self._under_way: deque[SliceUnderWay] = deque()
         self._under_way_bytes = 0
         self._ready: deque[tuple[Step, SliceUnderWay]] = deque()
-        self._is_all_begun = False  # nothing more is set aside
-        self._unnoted = 0  # settled, and the disk does not know yet
-        self._is_waiting = False  # until something under way is settled
+        self._is_all_begun = False  # no more items are set aside
+        self._unnoted = 0  # settled slices whose frame is not durable yet
+        self._is_waiting = False  # until a slice under way is settled
         self._is_reading = False  # until a task has ended
         self._is_closing = False
         self._clients = ClientsBeside(self.tools.clients.counters)
@@ -168,14 +168,14 @@ class TransferOperation(Operation):
             self._close(now_ms)
         elif self._ready or self._may_begin():
             if not work:
-                group.include_patient()  # it waits for the end of something else, and for that without patience
+                group.include_patient()  # the operation waits for another change, no longer patiently
             self.tools.timers.soon(self)
         elif not self._under_way:
             self.tools.timers.set(self, now_ms + LOOK_AGAIN_MS)
         return work
 
     def _take_steps(self, share: Share, now_ms: int) -> int:
-        """Do as many steps as the turn has time for. Returns the work done, as TimerOwner.on_timer counts."""
+        """Do as many steps as the turn has time for. Return the work done, as TimerOwner.on_timer counts."""
         work = 0
         for _ in range(STEPS_PER_TURN):
             if self.ended_ms:
@@ -195,8 +195,8 @@ class TransferOperation(Operation):
     slices_per_step = 1  # more where slices are small
 
     def _advance_slices(self, now_ms: int) -> int:
-        """Do the next step of a slice, or of several that are no more than one together. Returns how many items they
-        have.
+        """Do the next step of one slice, or of several small ones that are together no larger than one. Return how many
+        items they have.
         """
         count = size = 0
         for _ in range(self.slices_per_step):
@@ -215,8 +215,8 @@ class TransferOperation(Operation):
         return not self._is_held_back()
 
     def _is_held_back(self) -> bool:
-        """Return True if slices under way must end first: a journal is about to be rewritten, or a queue to be deleted,
-        or another operation has copies on their way to the same queue.
+        """Return True if slices under way must end first: a journal is about to be rewritten, a queue is about to be
+        deleted, or another operation is sending copies to the same queue.
         """
         return self.tools.transfers.is_held_back(self.source) or self._must_wait_for(self.next_target)
 
@@ -225,7 +225,7 @@ class TransferOperation(Operation):
         return not transfers.may_announce(name, self) or (target is not None and transfers.is_held_back(target))
 
     def _begin_slice(self, now_ms: int) -> int:
-        """Set some items aside and `send` them, or `stop_sending`. Returns how many items were examined."""
+        """Set some items aside and `send` them, or call `stop_sending`. Return how many items were examined."""
         raise NotImplementedError
 
     def stop_sending(self, why: str, now_ms: int) -> None:
@@ -257,7 +257,7 @@ class TransferOperation(Operation):
         self.write(describe(*noted_position(log)))
         came_by = append_log(self.source.journal)
         if came_by is not None and came_by.transfers_in:
-            self.tools.group.ask_for_sync(came_by)  # what has just come from another queue is still in that one, too
+            self.tools.group.ask_for_sync(came_by)  # an item that has just come is also still in the queue that it left
         self.after_file(partial(self._framed, found), now_ms)
 
     def after_file(self, then: Callable[[int], None], now_ms: int) -> None:
@@ -276,7 +276,7 @@ class TransferOperation(Operation):
             self._file.append(data)
 
     def _framed(self, found: SliceUnderWay, now_ms: int) -> None:
-        """Let the copies of a slice be added: its frame is durable."""
+        """Add the copies of a slice: its frame is durable."""
         self._ready.append((self._copy, found))
         self.tools.timers.soon(self)
 
@@ -303,13 +303,13 @@ class TransferOperation(Operation):
 
     def note_kept(self, found: SliceUnderWay) -> None:
         """Write that the items behind the first `sent` stay in their queue. Until that is durable they must not be
-        taken back: recovery would take the ended transaction of such an item for a removal, and an equal copy for its
-        own.
+        taken back: recovery would take the ended transaction of such an item for a removal, and an equal item for its
+        copy.
         """
         raise NotImplementedError
 
     def _hand_back(self, found: SliceUnderWay, log: Log | StreamWriter | None, now_ms: int) -> None:
-        """Take back the items that stay in their queue: the frame that says so is durable."""
+        """Take back the items that stay in their queue. The frame that says so is durable."""
         self._take_back(found, now_ms)
         self._await_copies(found, log, now_ms)
 
@@ -324,7 +324,7 @@ class TransferOperation(Operation):
         self._after(log, then)
 
     def _add(self, found: SliceUnderWay, target: Queue, now_ms: int) -> int:
-        """Add the copies, as far as there is room for them. Returns how many were added."""
+        """Add the copies that there is room for. Return how many were added."""
         if not (self.obeys_limits and target.is_bounded):
             target.add_all(found.copies, now_ms)
             return len(found.copies)
@@ -350,7 +350,7 @@ class TransferOperation(Operation):
         self.tools.timers.soon(self)
 
     def _remove(self, found: SliceUnderWay, now_ms: int) -> None:
-        """Remove the items of a slice from the source: their copies are durable."""
+        """Remove the items of a slice from the source. Their copies are durable."""
         found.source.release_all(found.taken[: found.sent])
         own = removal_log(found.source.journal)
         if own is None:
@@ -362,7 +362,7 @@ class TransferOperation(Operation):
         self._after(log, then)
 
     def _mark_settled(self, found: SliceUnderWay, now_ms: int) -> None:
-        """Mark a slice as settled: its removals are durable. Slices are counted as done in their order."""
+        """Mark a slice as settled. Its removals are durable. Slices are counted as done in their order."""
         found.is_settled = True
         settled: list[SliceUnderWay] = []
         while self._under_way and self._under_way[0].is_settled:
@@ -380,7 +380,7 @@ class TransferOperation(Operation):
         self.tools.timers.soon(self)
 
     def _noted(self, ends: Pinned, now_ms: int) -> None:
-        """Let the journals of settled slices be rewritten: the file's frames about them are durable."""
+        """Let the journals of settled slices be rewritten. The file's frames about them are durable."""
         self._unnoted -= 1
         self.tools.transfers.unpin(ends)
         if not self._under_way and not self._unnoted:
@@ -433,8 +433,8 @@ class TransferOperation(Operation):
 
 
 def noted_position(log: Log | StreamWriter | None) -> tuple[FileNumber, int]:
-    """Return the place where the next copy will be written, as (after, at) of a Moving; (0, 0) for a queue without a
-    journal.
+    """Return the place where the next copy will be written, as (after, at) of a Moving. For a queue without a journal
+    return (0, 0).
     """
     if log is None:
         return 0, 0

@@ -1,4 +1,4 @@
-"""Operations that can be undone. A purge writes the items that it removes into an undo file first, and for some time an
+"""Operations that can be undone. A purge first writes the items that it removes into an undo file; for some time an
 undo returns them to the end of their queue (purge.py). A move writes what identifies its copies (move.py,
 moved_back.py).
 """
@@ -20,15 +20,15 @@ from staniel.queues.queue import Queue
 
 FILES_MAX = 1000
 TARGETS_MAX = 20
-ITEM_BYTES = 40  # bytes of an item in an undo file, besides its payload
-MOVED_ITEM_BYTES = 70  # bytes of a moved item, which is noted without its payload
-HOMEWARD_ITEM_BYTES = 250  # bytes of an item alone in its slice, besides the name of its target
+ITEM_BYTES = 40  # in an undo file, in addition to its payload
+MOVED_ITEM_BYTES = 70  # of a moved item, which is noted without its payload
+HOMEWARD_ITEM_BYTES = 250  # of an item alone in its slice, in addition to the name of its target
 
 
 class UndoView(Struct, frozen=True):
-    """An operation that can be undone until `until_at_ms`. `bytes`: of payload, about. `target`: the queue that a move
-    has sent its items to, as far as they are still there; of a redrive that sends each item home it is empty, and
-    `targets` are the first TARGETS_MAX of its homes.
+    """An operation that can be undone until `until_at_ms`. `bytes`: roughly the size of the payload. `target`: the
+    queue that a move has sent its items to. For a redrive that sends each item home it is "", and `targets` has the
+    first TARGETS_MAX homes.
     """
 
     id: int
@@ -43,7 +43,7 @@ class UndoView(Struct, frozen=True):
 
 
 class OperationHead(Struct, frozen=True):
-    """The facts of an operation that its undo file begins with. `total`: how many items it is about."""
+    """The facts of an operation at the beginning of its undo file. `total`: how many items it is about."""
 
     id: int
     name: str
@@ -53,7 +53,7 @@ class OperationHead(Struct, frozen=True):
 
 class UndoRecord(Struct, eq=False):
     """An undo file: its path and its content. `holder`: the operation that writes to it or returns its items. `wanted`:
-    the bytes that it is going to have.
+    the size that it is expected to reach.
     """
 
     path: str
@@ -75,7 +75,7 @@ class UndoRecord(Struct, eq=False):
 
     @property
     def target(self) -> str:
-        """The queue that a move has sent the items to; "": they are in the file, or each has its own target."""
+        """The queue that a move has sent the items to; "" if they are in the file, or each has its own target."""
         return self.content.began.target.decode("utf-8", "surrogateescape")
 
 
@@ -106,8 +106,8 @@ class Undos:
         )
 
     def until_ms(self, record: UndoRecord, now_ms: int) -> int:
-        """Return until when an operation can be undone, in server time. The file has wall-clock time, as an item
-        has.
+        """Return until when an operation can be undone, in server time. The file has the wall clock's time, like an
+        item.
         """
         return self.ends_ms(record.content.began, now_ms)
 
@@ -116,7 +116,7 @@ class Undos:
         return self._calendar.ends_at_ms(began.at_ms, began.until_ms, now_ms)
 
     def refusal(self, queue: Queue, count: int, chosen_bytes: int | None = None) -> str:
-        """Return why a purge of `count` items of `queue` cannot be undone, and so is not begun; "" if it can."""
+        """Return why a purge of `count` items of `queue` cannot be undone, and so must not begin; "" if it can."""
         size, most = purged_bytes(queue, count, chosen_bytes), self.bytes_max
         promised = self._promised_bytes()
         final = "say no_undo (--no-undo) to remove them for good"
@@ -134,16 +134,16 @@ class Undos:
         return ""
 
     def can_note(self, items: int, target: str) -> bool:
-        """Return True if the undo file of a move of `items` items has room. Without room the move is done, and cannot
-        be undone.
+        """Return True if there is room for the undo file of a move of `items` items. Without room the move is done, but
+        cannot be undone.
         """
         size = moved_bytes(items, target) + self._promised_bytes()
         group = self._group
         return size <= self.bytes_max and not group.is_full and group.admits(size)
 
     def make(self, operation: OperationHead, queue: Queue, now_ms: int, chosen_bytes: int | None = None) -> UndoRecord:
-        """Return the record of an operation that takes items from `queue`, the first ones or chosen ones of
-        `chosen_bytes`. Older files are dropped to make room for its file. Raises OSError.
+        """Return the record of an operation that takes items from `queue`: the first ones, or chosen ones of
+        `chosen_bytes`. Drop older files to make room for its file. Raises OSError.
         """
         is_chosen = chosen_bytes is not None
         size = purged_bytes(queue, operation.total, chosen_bytes)
@@ -191,7 +191,7 @@ class Undos:
             operation.name,
             name,
             sent_to,
-            0 if is_chosen else operation.total,  # a version that does not know of chosen ones goes on with none
+            0 if is_chosen else operation.total,  # a version without chosen items continues with none
             by.address,
             by.protocol,
             by.user,
@@ -202,24 +202,24 @@ class Undos:
         return UndoRecord(f"{self.folder}/{operation.id}", UndoContent(began), size)
 
     def add(self, record: UndoRecord, now_ms: int) -> None:
-        """Add a record, whose operation can be undone when no operation holds it."""
+        """Add a record. Its operation can be undone when no operation holds it."""
         self.by_id[record.id] = record
         self._timers.set(self, min(self.until_ms(each, now_ms) for each in self.by_id.values()))
 
     def on_timer(self, now_ms: int) -> int:
-        """Drop the records whose time to undo has passed. Returns the work done, in dropped items."""
+        """Drop the records whose time to undo has passed. Return the work done, in dropped items."""
         ends = {each: self.until_ms(each, now_ms) for each in self.by_id.values()}
         over = [each for each, until_ms in ends.items() if until_ms <= now_ms and not each.is_in_use]
         for record in over:
-            self.drop(record, "its time is over")
+            self.drop(record, "it expired")
         later = [until_ms for until_ms in ends.values() if until_ms > now_ms]
         if later:
             self._timers.set(self, min(later))
         return 1000 * len(over)
 
     def drop(self, record: UndoRecord, why: str) -> None:
-        """Drop a record, whose operation cannot be undone any more. If its file cannot be removed the next startup
-        tries again.
+        """Drop a record, so that its operation cannot be undone any more. If its file cannot be removed, the next
+        startup tries again.
         """
         self.by_id.pop(record.id, None)
         with suppress(OSError):
@@ -255,10 +255,10 @@ class Undos:
                 break
             used -= record.content.end
             left -= 1
-            self.drop(record, "a newer one needs its place")
+            self.drop(record, "its space was needed for a newer one")
 
     def _promised_bytes(self) -> int:
-        """Return the bytes that the files of operations under way have, or are going to have."""
+        """Return the sizes of the files of operations under way, present or expected, together."""
         return sum([max(each.content.end, each.wanted) for each in self._in_use()])
 
     def _in_use(self) -> list[UndoRecord]:
@@ -266,7 +266,7 @@ class Undos:
 
 
 def moved_bytes(items: int, target: str) -> int:
-    """Return about how many bytes an undo file takes for a move to `target`, or of each item home."""
+    """Return roughly the size of an undo file for a move to `target`, or for sending each item home."""
     return items * (MOVED_ITEM_BYTES if target else HOMEWARD_ITEM_BYTES)
 
 

@@ -1,8 +1,9 @@
-"""Undo files that an earlier run has left: which of their items are in their queues, so that no undo doubles one.
+"""Recovery of the undo files of an earlier run: it finds out which of their items are in their queues, so that no undo
+doubles one.
 
-After a purge that was cut off, the journal tells, by the numbers of transactions or by ids, which items were removed.
-After an undo that was cut off, its copies are searched for where the file says, as those of a transfer are. The
-findings are written to the undo file and synced before any other change of the journal.
+After a purge that was cut off, the numbers of transactions, or the ids, in the journal show which items were removed.
+After an undo that was cut off, its copies are searched for at the place that the file names, like those of a transfer.
+The findings are written to the undo file and synced before any other change of the journal.
 """
 
 from __future__ import annotations
@@ -52,11 +53,11 @@ T = TypeVar("T")
 
 
 class Damaged(Exception):
-    """A frame that is not what was written."""
+    """The error for a frame whose bytes have changed since it was written."""
 
 
 class ReadFailed(OSError):
-    """A failure to read an undo file. Whatever the errno is, it is not a full disk: the error may pass."""
+    """A failure to read an undo file. It is never treated as a full disk, whatever the errno is: the error may pass."""
 
     call = "read"
 
@@ -71,8 +72,8 @@ def reading(path: str) -> Iterator[None]:
 
 
 class UndoRecovery:
-    """Recovery of undo files. Call `classify` when every queue is loaded and none has been changed, then `find_copies`
-    after the recovery of transfers, and before open reads are put back.
+    """Recovery of undo files. Call `classify` when every queue is loaded and none has been changed; then `find_copies`,
+    after the recovery of transfers and before open reads are put back.
     """
 
     def __init__(self, operations: Operations, report: EventSink) -> None:
@@ -86,7 +87,7 @@ class UndoRecovery:
         )
         self.undos, self.fs, self._report_event = tools.undos, spool.fs, report
         self._damaged = f"{spool.own}/damaged"
-        self.has_unresolved = False  # some queue with an undo file cannot be read
+        self.has_unresolved = False  # a queue with an undo file cannot be read
         self._unresolved: list[UndoRecord] = []
         self._is_starting = True
         self._moves: list[UndoRecord] = []
@@ -94,17 +95,17 @@ class UndoRecovery:
         self._cut_off: list[UndoRecord] = []
 
     def read(self, now_ms: int) -> None:
-        """Read the files; erase those of operations that cannot be undone any more."""
+        """Read the files. Erase those of operations that cannot be undone any more."""
         there = self._list()
         if there is None:
-            return  # nothing was ever undone here
+            return  # no operation of this spool was ever undoable
         if not self._audit.tells_numbers():
             # Do not reuse numbers: an operator who noted one must not undo another operation with it.
             self._audit.know_id(now_ms // 1000)
         names = [name for name in there if is_name(name)]
         for name in sorted(names, key=int):
             path = f"{self.undos.folder}/{name}"
-            self._audit.know_id(int(name))  # no other operation gets the name of one that stays
+            self._audit.know_id(int(name))  # no other operation gets the number of a remaining file
             try:
                 content = self._read_file(path)
             except OSError as error:
@@ -120,7 +121,7 @@ class UndoRecovery:
             if not (is_kept or is_unfinished or content.has_queue_left):
                 self._erase(path, is_settled=content.is_settled)
             elif content.began.carries_items:
-                record = UndoRecord(path, content)  # the items are where they are
+                record = UndoRecord(path, content)  # the items are in place
                 self.undos.add(record, now_ms)
                 self._moves.append(record)
                 if is_unfinished:
@@ -129,8 +130,8 @@ class UndoRecovery:
                 self._unresolved.append(UndoRecord(path, content))
 
     def _list(self) -> list[str] | None:
-        """List the files of the folder; None if the folder does not exist. Raises SpoolError: after a run without these
-        files nothing would tell any more which of their items are in their queues.
+        """List the files of the folder; None if the folder does not exist. Raises SpoolError: if this start ignored the
+        files, no later one could find out which of their items are in their queues.
         """
         folder = self.undos.folder
         try:
@@ -139,13 +140,13 @@ class UndoRecovery:
             return None
         except OSError as error:
             raise refused_start(error, folder) from error
-        with suppress(OSError):  # they do no harm
+        with suppress(OSError):  # the file does no harm
             remove_each(self.fs, folder, [name for name in there if name.endswith(".new")])
         return there
 
     def _read_file(self, path: str) -> UndoContent | None:
-        """Read the content of a file, and cut the file off behind its last whole frame; None if it has none. A copy is
-        kept of bytes that cannot be read. Raises OSError.
+        """Read the content of a file; None if it has no whole frame. Cut the file off behind its last whole frame, and
+        keep a copy of bytes that cannot be read. Raises OSError.
         """
         fs = self.fs
         with reading(path):
@@ -161,12 +162,12 @@ class UndoRecovery:
             return None
         if size > content.end:
             saved_as = quarantine(fs, path, content.end, size - content.end, self._damaged)
-            self._report("undo.torn", path, f"byte {content.end} begins no whole frame", saved_as=saved_as)
+            self._report("undo.torn", path, f"no whole frame begins at byte {content.end}", saved_as=saved_as)
             fs.truncate(path, content.end)
         return content
 
     def classify(self) -> None:
-        """Find out which items of purges that were cut off were removed. Changes only the undo files."""
+        """Find out which items were removed by purges that were cut off. Change only the undo files."""
         for record in list(self._unresolved):
             queue = self._queues.known(record.queue)
             if record.content.is_over or (queue is None and self._is_blocked(record.queue)):
@@ -186,8 +187,8 @@ class UndoRecovery:
                 self._report("purge.interrupted", record.path, "the server ended", queue=record.queue, items=items)
 
     def _still_there(self, record: UndoRecord, queue: Queue | None) -> list[Kept]:
-        """Return the items of a purge that are still in `queue`; none for a queue in memory alone, or for None. Raises
-        OSError.
+        """Return the items of a purge that are still in `queue`; none for a queue without a journal, or for None.
+        Raises OSError.
         """
         if queue is None or removal_log(queue.journal) is None:
             return []
@@ -200,8 +201,8 @@ class UndoRecovery:
         return found
 
     def find_copies(self, now_ms: int) -> None:
-        """Find out which copies of undos that were cut off are there. Settled operations can be undone, or undone
-        further.
+        """Find out which copies were added by undos that were cut off. After that the operations can be undone, or
+        undone further.
         """
         left, self._unresolved = self._unresolved, []
         self.has_unresolved = False
@@ -245,7 +246,7 @@ class UndoRecovery:
     # moves
 
     def intents(self) -> list[Intent]:
-        """Return the intents of moves and their undos: the transfers of slices that had not been settled."""
+        """Return the intents of moves and of their undos: the transfers of slices that were not settled."""
         found: list[Intent] = []
         for record in list(self._moves):
             content = record.content
@@ -269,7 +270,7 @@ class UndoRecovery:
             data = self.fs.read(record.path, place.at, place.size)
         found = read(data)
         if found is None:
-            raise Damaged(f"byte {place.at} is not what was written")
+            raise Damaged(f"the frame at byte {place.at} has changed since it was written")
         return found
 
     def _moving(self, record: UndoRecord, number: int) -> list[Intent]:
@@ -278,7 +279,7 @@ class UndoRecovery:
         target, place = record.content.target_of(number), (int(head.after), head.at)
         if target in record.content.moved_behind:
             place = record.content.moved_behind[target].end_for(number, place)
-        kept = record.content.kept.get(number, frozenset())  # known before they were taken back
+        kept = record.content.kept.get(number, frozenset())  # noted before the items were taken back
         return [
             self._intent(record, False, number, at, record.queue, target, place, each.added_ms, head.at_ms, each)
             for at, each in enumerate(head.items)
@@ -322,10 +323,10 @@ class UndoRecovery:
         return Intent(number, source, was_added_ms, target, *place, added_ms, item.size, item.crc, item.xid, item.id)
 
     def apply_fates(self, fates: dict[int, Fate | None]) -> None:
-        """Write the fates of the intents, which are durable, into the files."""
+        """Write the results of the intents, which are durable, into the files."""
         kept: dict[int, dict[int, list[int]]] = {}
         for number, (record, is_undo, slice_number, at) in self._intents.items():
-            # An item that did not leave needs no undo, nor does one that is back.
+            # An item that did not leave needs no undo; a returned one needs no further undo.
             if (fates.get(number) is not None) is is_undo:
                 kept.setdefault(record.id, {}).setdefault(slice_number, []).append(at)
         for record in list(self._moves):
@@ -348,10 +349,12 @@ class UndoRecovery:
         self._cut_off = [each for each in self._cut_off if each is not record]
 
     def resume(self, now_ms: int) -> None:
-        """Continue the operations that were cut off. One whose queue cannot be read continues at a later startup."""
+        """Continue the operations that were cut off. If a queue cannot be read, its operation continues at a later
+        startup.
+        """
         for record in [each for each in self.undos.by_id.values() if each.content.has_queue_left]:
             queue = self._queues.find(record.queue)
-            # Items that were in transfer or open are in the queue again. The next deletion deals with them.
+            # Items that were in transfer or open are in the queue again, and left to the next deletion.
             is_empty = queue is not None and not (
                 len(queue.line) or queue.open_reads or queue.in_transfer or queue.delayed
             )
@@ -369,13 +372,14 @@ class UndoRecovery:
                 self._report("operation.waits", record.path, why, queue=record.queue)
 
     def _items(self, record: UndoRecord, number: int) -> list[tuple[UndoItem, Item]]:
-        """Read the items of a slice; none if it is damaged: then they cannot be returned either. Raises OSError."""
+        """Return the items of a slice; none if it is damaged, because they cannot be returned then. Raises OSError."""
         place = record.content.slices[number]
         with reading(record.path):
             data = self.fs.read(record.path, place.at, place.size)
         found = read_items(data)
         if found is None:
-            self._report("undo.damaged", record.path, f"slice {number} is not what was written", queue=record.queue)
+            why = f"slice {number} has changed since it was written"
+            self._report("undo.damaged", record.path, why, queue=record.queue)
         return found or []
 
     def _write(self, record: UndoRecord, heads: Sequence[Kept | Over | Settled | DeleteEnded]) -> None:
@@ -391,24 +395,24 @@ class UndoRecovery:
             file.close()
 
     def _erase(self, path: str, *, is_settled: bool) -> None:
-        """Erase a file whose items are not to come back. A file that cannot be removed stays for the next startup to
-        try. If that startup, with its clock set back, could use the file and double an item, the file is set aside.
-        Raises JournalFailure if it cannot.
+        """Erase a file whose items must not return. A file that cannot be removed stays, and the next startup tries
+        again. If that startup, with its clock set back, could use the file and double an item, the file is set aside.
+        Raises JournalFailure if it cannot be.
         """
         try:
             self.fs.truncate(path, 0)
             self.fs.remove(path)
         except OSError as error:
             if is_settled:
-                hint = "nothing in it comes back; the next start tries again"
+                hint = "none of its items returns; the next start tries again"
                 self._report_event(Level.ERROR, "undo.unremoved", file=path, why=str(error), hint=hint)
             else:
                 self._set_aside(path, str(error))
 
     def _give_up(self, path: str, error: OSError, queue: str = "") -> None:
-        """Give up a file that cannot be read, or in which the findings cannot be written, or whose items' journal
-        cannot be read. If there is no room to write them, and at a reload, the file is set aside. Raises SpoolError
-        otherwise: the error may pass, and startup must wait for that.
+        """Give up a file that cannot be read, or to which the findings cannot be written, or whose items' journal
+        cannot be read. Set it aside if there is no room for the findings, and at a reload. Otherwise raise SpoolError:
+        the error may pass, and startup must wait for that.
         """
         is_of_journal = error.filename not in (None, path)
         is_full = error.errno in FULL_ERRNOS and not isinstance(error, ReadFailed) and not is_of_journal
@@ -417,26 +421,27 @@ class UndoRecovery:
         self._set_aside(path, str(error), queue)
 
     def _set_aside(self, path: str, why: str, queue: str = "") -> None:
-        """Set a file aside where no startup finds it: it must not be used when the journal of its queue has been
-        changed since, and is worth too much to be erased. Raises JournalFailure if it cannot.
+        """Set a file aside where no startup finds it. It must not be used once the journal of its queue has been
+        changed, but its items are too valuable to erase it. Raises JournalFailure if it cannot be moved.
         """
         folder, _, name = path.rpartition("/")
         try:
             saved_as = quarantine_entry(self.fs, folder, name, self._damaged)
         except OSError as error:
             raise self._transfers.group.failure(f"cannot move {path}", error) from error
-        hint = "what was purged is in that file, and comes back no more by itself"
+        hint = "the file has the purged items; the server does not return them any more"
         self._report_event(Level.ERROR, "undo.kept", file=path, why=why, queue=queue, saved_as=saved_as, hint=hint)
 
     def _is_blocked(self, name: str) -> bool:
         return self._transfers.recovery.is_blocked(name)
 
     def _report(self, event: str, path: str, why: str, **fields: object) -> None:
-        self._report_event(Level.WARNING, event, file=path, why=why, hint="staniel undo shows what is left", **fields)
+        hint = "staniel undo shows the remaining operations"
+        self._report_event(Level.WARNING, event, file=path, why=why, hint=hint, **fields)
 
 
 class Present:
-    """The items of an undo file that are still in `queue`, as its journal says after a crash."""
+    """The items of an undo file that are still in `queue`, according to its journal, after a crash."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
@@ -447,8 +452,8 @@ class Present:
             self._ids.update([item.id for item in queue.line.walk() if isinstance(item, Numbered)])
 
     def holds(self, described: UndoItem) -> bool:
-        """Return True if the item is still in the queue. Its transaction is recorded before its removal: an item whose
-        transaction the journal knows, and which is not open, was removed.
+        """Return True if the item is still in the queue. Its transaction is recorded before its removal, so an item
+        whose transaction is in the journal and not open was removed.
         """
         if described.id:
             return described.id in self._ids

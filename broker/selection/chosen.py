@@ -1,8 +1,8 @@
-"""Chosen items, and their way out of a queue from any position.
+"""Chosen items, and taking them out of a queue from any position.
 
-A queue hands out only its head. So the items ahead of a chosen one are set aside, each under a transaction of its own,
-and are the head again, in their order, when the operation has ended: as if a client had them open meanwhile. Giving
-them back after each slice instead was tried: the way to an item far behind is then walked once a slice.
+A queue delivers only its head. So the items ahead of a chosen one are set aside, each under a transaction of its own,
+as if a client had opened them. When the operation has ended, they become the head again, in their order. Returning them
+after each slice instead was tried: then the way to an item far behind is walked once for each slice.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from staniel.journal.undo_file import digest_of
 from staniel.queues.item import Delivery, Item, is_payload_gone, past_bytes
 from staniel.queues.queue import Queue
 
-ASIDE_ITEMS_MAX = 500_000  # 120 MB, and
-ASIDE_BYTES_MAX = 128 << 20  # of payload: in memory beside the line
+ASIDE_ITEMS_MAX = 500_000  # of payload, in memory in addition to the line
+ASIDE_BYTES_MAX = 128 << 20  # items; each costs a record and about 10 us
 PASSED_PER_TURN = 100  # each costs a record and about 10 us
 RETURNED_PER_TURN = 200
 HASHED_BYTES = 512 << 10  # of each end of a payload: 1 ms
@@ -29,14 +29,14 @@ class Head(Enum):
     """The state of the queue's head."""
 
     CHOSEN = "chosen"
-    MORE = "more"  # go on in the next turn
-    NONE = "none"  # no chosen one is left of the items from the beginning of the operation
+    MORE = "more"  # continue in the next turn
+    NONE = "none"  # no chosen item is left among those from before the operation began
     TOO_FAR = "too far"
 
 
 class Chosen:
     """Items by their key: all properties of an item, and a digest of its payload. Of items with an equal key, any one
-    is taken. `tells_equal_apart`: the number of their deliveries is part of the key.
+    is taken. `tells_equal_apart`: the number of deliveries is part of the key.
     """
 
     def __init__(self, terms: str, *, tells_equal_apart: bool) -> None:
@@ -47,7 +47,7 @@ class Chosen:
         self.count = 0
         self.bytes = 0
         self._may_pass = PASSED_PER_TURN
-        self.left_out = 0  # found, but more than one operation takes
+        self.left_out = 0  # items that were found, but exceed the number that one operation takes
         self.aside: list[Delivery] = []
         self._aside_bytes = 0
 
@@ -64,7 +64,7 @@ class Chosen:
         return self._counts.get(self._key(item, deliveries), 0) > 0
 
     def cross_off(self, queue: Queue, item: Item) -> Delivery:
-        """Take `item`, the head that `reach` has found, and cross it off."""
+        """Take `item`, the head that `reach` has found, and remove it from the choice."""
         self._counts[self._key(item, deliveries_of_head(queue, item))] -= 1
         self.count -= 1
         return queue.open_head_for_transfer()
@@ -76,11 +76,11 @@ class Chosen:
         return item.added_ms, item.expires_ms, item.flags, len(data), digest, past_bytes(item), tries
 
     def begin_turn(self) -> None:
-        """Allow a turn's share of items to be set aside."""
+        """Allow as many items to be set aside as a turn may."""
         self._may_pass = PASSED_PER_TURN
 
     def reach(self, queue: Queue, has_head: Callable[[], bool]) -> Head:
-        """Bring a chosen item to the head. `has_head`: whether there is a head that was there when the
+        """Bring a chosen item to the head. `has_head`: the queue has a head, and it was there when the
         operation began.
         """
         while self.count and has_head():
@@ -104,13 +104,13 @@ class Chosen:
         self._aside_bytes += len(taken.item.data)
 
     def keep(self, taken: list[Delivery]) -> None:
-        """Set aside items that were taken and go nowhere: they come back with the others, each to its place."""
+        """Set aside items that were taken but are not sent; each returns to its place with the others."""
         for each in taken:
             self._put_aside(each)
-        self.aside.sort(key=attrgetter("xid"))  # they were opened in their order
+        self.aside.sort(key=attrgetter("xid"))  # the order in which they were opened
 
     def give_back(self, queue: Queue, now_ms: int, count_max: int) -> bool:
-        """Give back items that were set aside, the last one first; return whether all of them are back."""
+        """Return items that were set aside to their queue, the last one first; return whether all of them are back."""
         aside = self.aside
         for _ in range(min(count_max, len(aside))):
             queue.take_back_unseen(aside.pop())
@@ -126,7 +126,7 @@ class Chosen:
 
     @property
     def too_far(self) -> str:
-        """The meaning of `Head.TOO_FAR`, for people."""
+        """The text for people about `Head.TOO_FAR`."""
         return (
             f"the others wait behind {len(self.aside)} items, {self._aside_bytes >> 20} MB, the most that is set aside"
         )

@@ -1,4 +1,4 @@
-"""Items of a line from a position on, in memory or behind it, without moving anything that the queue uses."""
+"""Items of a line from a position on, in memory or only in the journal, without moving anything that the queue uses."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from staniel.queues.line import PlainLine
 from staniel.queues.queue import Queue
 from staniel.queues.stream.stream import StreamLine
 
-READ_ITEMS_MAX = 1000  # of the items in memory, at once
-ROTATE_FROM = 64  # beyond it, rotating a deque takes a thousandth of the time of walking
+READ_ITEMS_MAX = 1000  # of the items in memory, in one piece
+ROTATE_FROM = 64  # beyond this offset, rotating a deque takes a thousandth of the time of walking
 
 
 def items_from(queue: Queue, offset: int) -> Iterator[tuple[Item, int]]:
-    """Yield (item, how often it was handed out) from the item at `offset` on. Raises OSError if the journal cannot be
+    """Yield (item, number of earlier deliveries) from the item at `offset` on. Raises OSError if the journal cannot be
     read.
     """
     line = queue.line
@@ -37,13 +37,13 @@ def items_from(queue: Queue, offset: int) -> Iterator[tuple[Item, int]]:
 
 
 def deliveries_of_head(queue: Queue, head: Item) -> int:
-    """Return how often the head was handed out, by the count of `items_from`."""
+    """Return the number of earlier deliveries of the head, as `items_from` counts it."""
     returned: list[Delivery] = queue.line.returned
     return returned[-1].deliveries if returned else _errors(head)
 
 
 def _errors(item: Item) -> int:
-    """Return how often a reader of libkestrel's gave the item back before the last start."""
+    """Return how often a reader of libkestrel's format gave the item back before the last start."""
     return item.errors if isinstance(item, Numbered) else 0
 
 
@@ -58,25 +58,25 @@ def _slice(items: deque[Item], offset: int) -> list[Item]:
 
 
 def _behind(queue: Queue, offset: int) -> Iterator[Item]:
-    """Yield the items that only the journal holds, from the one at `offset` on."""
+    """Yield the items that are only in the journal, from the one at `offset` on."""
     line = queue.line
     if isinstance(line, StreamLine):
         yield from _unread_of_stream(line, offset)
         return
     log = queue.journal
-    assert isinstance(log, Log) and isinstance(line, PlainLine), "only a journal holds what is not in memory"
+    assert isinstance(log, Log) and isinstance(line, PlainLine), "items that are not in memory are in a journal"
     line.measure_dropped()
     reader = ReadBehind(log.segments, line)
     reader.lose_stand_ins()
     seq = line.left + len(line.in_memory) + offset
     while seq < line.end:
-        yield reader.fetch((seq,))[seq]  # reads ahead by itself; `load` would decode all of a line of empty items
+        yield reader.fetch((seq,))[seq]  # it reads ahead by itself; `load` would decode a whole line of empty items
         seq += 1
 
 
 def _unread_of_stream(line: StreamLine, offset: int) -> Iterator[Item]:
-    """Yield the items that `line` has not confirmed. Ids are consecutive, except for items that are not for this queue
-    or are confirmed.
+    """Yield the items that `line` has not confirmed. Their ids are consecutive, except for items that are confirmed or
+    not for this queue.
     """
     done = line.progress.done
     next_id = done.nth_outside(line.next_id, offset)

@@ -1,4 +1,4 @@
-"""A search for the items of a queue that meet terms, a piece a turn: nothing is taken, and no client waits for it."""
+"""A search for the items of a queue that meet terms, a piece a turn. It takes no items, and no client waits for it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ItemSearch:
         self.chosen = Chosen(where.terms, tells_equal_apart=where.tells_equal_apart)
         self.found = self.found_bytes = 0
         self.looked_at = 0
-        self.cut = 0  # items whose payload a term has not searched to its end
+        self.cut = 0  # items with a payload that a term has not searched to its end
         self._where = where
         self._show = show
         self._cost = 0
@@ -39,7 +39,7 @@ class ItemSearch:
         """Search, a piece in each step. Raises OSError if the journal cannot be read."""
         line = self.queue.line
         seq, end = line.left, line.end
-        at = len(line.returned) - 1  # the head is the last one; items that come back stand behind it in the list
+        at = len(line.returned) - 1  # the head is the last one; returned items stand after it in the list
         while at >= 0 and self._goes_on(len(line.returned) - 1 - at):
             self._cost = 0
             at = min(at, len(line.returned) - 1)
@@ -52,7 +52,7 @@ class ItemSearch:
             yield
         while seq < end and self._goes_on(len(line.returned) + seq - line.left):
             self._cost = 0
-            seq = max(seq, line.left)  # the items before it have left meanwhile
+            seq = max(seq, line.left)  # earlier items have left meanwhile
             place = before = len(line.returned) + seq - line.left
             for item, deliveries in islice(items_from(self.queue, place), min(PIECE_ITEMS, end - seq)):
                 self._match_item(item, deliveries, place)
@@ -60,7 +60,7 @@ class ItemSearch:
                 if self._cost >= PIECE_COST:
                     break
             if place == before:
-                return  # nothing more can be read
+                return  # no more items can be read
             yield
 
     def _goes_on(self, place: int) -> bool:

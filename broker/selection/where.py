@@ -31,13 +31,13 @@ from staniel.queues.past import Why, past_of
 TERMS_MAX = 20
 TERM_LENGTH_MAX = 100_000  # a list of ids is long
 TEXT_TERMS_MAX, REGEX_TERMS_MAX = 4, 1
-TEXT_BYTES_MAX = 16 << 20  # of a payload, from its beginning, that is searched for a text: 3 ms,
-REGEX_BYTES_MAX = 32 << 10  # and for an expression; with a large one less,
-REGEX_WORK_MAX = 400_000  # so that bytes times instructions are no more than this: at worst 20 ms
+TEXT_BYTES_MAX = 16 << 20  # of the beginning of a payload, searched for a text: 3 ms
+REGEX_BYTES_MAX = 32 << 10  # searched for an expression; with a large one less, so that
+REGEX_WORK_MAX = 400_000  # bytes times instructions do not exceed this: at worst 20 ms
 REGEX_SIZE_MAX = 400  # instructions; `"user": (7|8)\b` has 15
-REGEX_LENGTH_MAX = 1000  # compiling one of a thousand a? takes milliseconds
-REGEX_COST = 36  # an instruction on a byte takes as long as so many bytes of a text
-HASHED_BYTES = 4096  # of each end of a payload, for its id
+REGEX_LENGTH_MAX = 1000  # characters; compiling a thousand times `a?` takes milliseconds
+REGEX_COST = 36  # applying an instruction to a byte takes as long as searching so many bytes for a text
+HASHED_BYTES = 4096  # of each end of a payload, for the item's id
 PATTERN_MEMORY_BYTES = 1 << 20
 NUMBER_LENGTH_MAX = 40
 SHOWN_LENGTH_MAX = 200
@@ -48,12 +48,12 @@ _COMPARED = {"<": lt, "<=": le, ">": gt, ">=": ge, "=": eq}
 
 
 class BadTerm(ValueError):
-    """The error for a term without a meaning; the text says why."""
+    """The error for a term that cannot be parsed. The text says why."""
 
 
 class Candidate(Struct):
-    """An item in a search, `at_ms` server time. `position`: how many stood before it. `deliveries`: how often it was
-    handed out.
+    """An item in a search at `at_ms`, in server time. `position`: how many items stood before it. `deliveries`: how
+    often it was delivered before.
     """
 
     position: int
@@ -72,9 +72,9 @@ ItemTest = Callable[[Candidate], bool]
 
 class Where(Struct, frozen=True):
     """The parsed terms. `first` and `last`: the range of positions. `searched_bytes`: how much of a payload each term
-    searches; -1: nothing of it. `texts`: the number of terms that search for a text. `regex_bytes`, `regex_size`: how
-    much of a payload the expression searches, and its instructions. `tells_equal_apart`: deliveries and place count, so
-    equal items are not interchangeable. `terms`: as given, for people.
+    searches; -1: none. `texts`: the number of terms that search for a text. `regex_bytes`, `regex_size`: how much of a
+    payload the expression searches, and the number of its instructions. `tells_equal_apart`: a term depends on
+    deliveries or position, so that equal items are not interchangeable. `terms`: the text as given.
     """
 
     tests: tuple[ItemTest, ...] = ()
@@ -88,7 +88,7 @@ class Where(Struct, frozen=True):
     terms: str = ""
 
     def cost(self, size_bytes: int) -> int:
-        """Return the time that a search of a payload of that size takes, in bytes of a text search."""
+        """Return the time that searching a payload of that size takes, in bytes of a text search."""
         regex_work = min(size_bytes, self.regex_bytes) * self.regex_size
         return size_bytes + min(size_bytes, TEXT_BYTES_MAX) * self.texts + regex_work * REGEX_COST
 
@@ -102,8 +102,8 @@ class Where(Struct, frozen=True):
 
 
 def item_id(item: Item) -> str:
-    """Return an item's id, which is the same as long as the item waits, also across restarts: the time of the put, and
-    a digest of its length and of the two ends of its payload. Items that are equal in these share an id.
+    """Return an item's id: the time of the put, and a digest of its length and of the two ends of its payload. The id
+    stays the same while the item waits, also across restarts. Items that are equal in these values share an id.
     """
     size = len(item.data).to_bytes(8, "little")
     digest = blake2b(ends_of(item.data, HASHED_BYTES), digest_size=8, salt=size)
@@ -127,7 +127,7 @@ def parse(terms: Iterable[str]) -> Where:
             raise BadTerm(f"more than {TERMS_MAX} terms")
         found = _TERM.fullmatch(term) if len(term) <= TERM_LENGTH_MAX else None
         if found is None:
-            raise BadTerm(f"{term[:80]!r} is no term: expected a field, an operator and a value, {EXAMPLES}")
+            raise BadTerm(f"{term[:80]!r} is not a term: expected a field, an operator and a value, {EXAMPLES}")
         field, operator, value = found.groups()
         tells_equal_apart |= field in ("tries", "position")
         if field in ("text", "regex"):

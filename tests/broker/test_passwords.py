@@ -25,7 +25,7 @@ def hashes(*costs: int) -> list[PasswordHash]:
 
 @pytest.mark.parametrize("count", [0, 16, 31, 33, 64])
 def test_a_key_of_another_length_is_refused_as_that(count: int) -> None:
-    with pytest.raises(ValueError, match=f"a key of {count} bytes, and it has to have 32"):
+    with pytest.raises(ValueError, match=f"a key of {count} bytes, it must have 32"):
         parse_hash(spelled(bytes(16), bytes(count)))
 
 

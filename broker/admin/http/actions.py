@@ -1,6 +1,6 @@
-"""Requests that change something: POST and DELETE, with a body of JSON. Each answer says how many items it was about.
+"""Requests that change something: POST and DELETE, with a body of JSON. Each reply says how many items it was about.
 
-An answer leaves when the change is as safe as the queue promises, as for every other client.
+A reply leaves when the change is as durable as the queue's policy says, as for every other client.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ class PutBody(Struct, forbid_unknown_fields=True):
 
 
 class TakeBody(Struct, forbid_unknown_fields=True):
-    """A number of items to take, at most TAKEN_MAX. `open`: they stay in the queue as open reads of this connection,
-    until a later request on it confirms them; they go back if it ends before. `confirm`: so many of the oldest of those
-    are removed first; `count` may be 0 then.
+    """A request to take items, at most TAKEN_MAX. `open`: they become open reads of this connection until a later
+    request on it confirms them; if the connection ends before, they return to the queue. `confirm`: first confirm this
+    many of the oldest open reads; `count` may be 0 then.
     """
 
     count: int = 1
@@ -70,9 +70,9 @@ class TakeBody(Struct, forbid_unknown_fields=True):
 
 
 class PurgeBody(Struct, forbid_unknown_fields=True):
-    """A purge. `expected`: the number of items that the operator was shown: at most so many are removed, from the head
-    on, and later ones stay; null: all items. `no_undo`: remove them at once and for good. `where`: only items that meet
-    all of these terms (as of /find), anywhere in the queue; `no_undo` goes with whole queues alone.
+    """A purge. `expected`: the number of items that the operator was shown. At most that many are removed, from the
+    head on, and later ones stay; null: all items. `no_undo`: remove them at once and for good, which only a purge of
+    the whole queue may ask for. `where`: only items that meet all of these terms (as in /find), anywhere in the queue.
     """
 
     expected: int | None = None
@@ -81,7 +81,7 @@ class PurgeBody(Struct, forbid_unknown_fields=True):
 
 
 class MoveBody(Struct, forbid_unknown_fields=True):
-    """A move to the queue `to`. `count` null: all present items. `expected`, `where`: as of a purge."""
+    """A move to the queue `to`. `count` null: all present items. `expected`, `where`: as in a purge."""
 
     to: str
     count: int | None = None
@@ -90,8 +90,8 @@ class MoveBody(Struct, forbid_unknown_fields=True):
 
 
 class RedriveBody(Struct, forbid_unknown_fields=True):
-    """A redrive of dead letters. `to` "": the queue whose dead letters these are, if there is one only; else each item
-    goes to the queue that it left. `expected`, `where`: as of a purge.
+    """A redrive of dead letters. `to` "": the queue that they left, or each its own queue if they left several.
+    `expected`, `where`: as in a purge.
     """
 
     to: str = ""
@@ -120,7 +120,7 @@ class StatusBody(Struct, forbid_unknown_fields=True):
 
 
 class Purged(Struct, frozen=True):
-    """The result of a purge: `purged` items were removed; `POST /api/undo/UNDO` returns them until `undo_until_at_ms`.
+    """The result of a purge: `purged` items were removed. `POST /api/undo/UNDO` returns them until `undo_until_at_ms`;
     `undo` 0: it cannot be undone. `why`: the reason why it ended early; "" if it did not.
     """
 
@@ -131,8 +131,9 @@ class Purged(Struct, frozen=True):
 
 
 class DeleteBody(Struct, forbid_unknown_fields=True):
-    """A delete. `no_undo`: at once and for good. `expected`: refuse a delete that cannot be undone if there are more
-    items than the operator was shown. A delete that can be undone also keeps items that come until its end.
+    """A delete. `no_undo`: at once and for good. `expected`: the number of items that the operator was shown; a delete
+    that cannot be undone is refused if there are more. A delete that can be undone also keeps items that come until its
+    end.
     """
 
     no_undo: bool = False
@@ -140,8 +141,8 @@ class DeleteBody(Struct, forbid_unknown_fields=True):
 
 
 class Deleted(Struct, frozen=True):
-    """The result of a delete: the queue had `deleted` items; `POST /api/undo/UNDO` makes it again, with them, until
-    `undo_until_at_ms`. `undo` 0: it cannot be undone.
+    """The result of a delete: the queue had `deleted` items. `POST /api/undo/UNDO` creates it again with them, until
+    `undo_until_at_ms`; `undo` 0: it cannot be undone.
     """
 
     deleted: int
@@ -150,8 +151,8 @@ class Deleted(Struct, frozen=True):
 
 
 class MoveResult(Struct, frozen=True):
-    """The result of a move: `moved` items were moved; `POST /api/undo/UNDO` moves back those that are still there,
-    until `undo_until_at_ms`. `undo` 0: it cannot be undone. `why`: the reason why it ended early.
+    """The result of a move: `moved` items were moved. `POST /api/undo/UNDO` moves back those that are still in the
+    target, until `undo_until_at_ms`; `undo` 0: it cannot be undone. `why`: the reason why it ended early.
     """
 
     moved: int
@@ -163,7 +164,7 @@ class MoveResult(Struct, frozen=True):
 
 class Undone(Struct, frozen=True):
     """The result of an undo: `returned` items are back in `queue`. `why`: the reason why it ended early; the others can
-    still be returned. After a move: `open` are with clients of the other queue, `gone` are not in it any more.
+    still be returned. After a move, `open` items are with clients of the other queue, and `gone` items have left it.
     """
 
     returned: int
@@ -244,11 +245,13 @@ def _data(body: PutBody) -> bytes:
     try:
         return b64decode(body.data, validate=True)
     except (Base64Error, ValueError):
-        raise BadBody("data is no base64") from None
+        raise BadBody("data is not base64") from None
 
 
 def take(exchange: Exchange, now_ms: int) -> None:
-    """Take items off the head, for good or as open reads, about TAKEN_BYTES_MAX of them. Nothing waits."""
+    """Take items off the head, for good or as open reads, about TAKEN_BYTES_MAX of them. The request does not wait for
+    items.
+    """
     body = exchange.body(TakeBody)
 
     def go_on() -> None:
@@ -302,7 +305,7 @@ def _take_items(exchange: Exchange, body: TakeBody, now_ms: int) -> None:
         return
     exchange.begin_pieces(replies.JSON)
     exchange.add(b'{"items":[')
-    exchange.flush()  # at once: the items are the client's from here on
+    exchange.flush()  # at once: these items are delivered now
     exchange.add_each(_taken_in_pieces([each.item for each in taken]))
 
 
@@ -330,7 +333,7 @@ def taken_view(item: Item) -> Taken:
 
 
 def purge(exchange: Exchange, now_ms: int) -> None:
-    """Remove every item that waits; open reads are not touched."""
+    """Remove every waiting item. Open reads are not touched."""
     body = exchange.body(PurgeBody)
     found = find(exchange)
     if found is None:
@@ -398,7 +401,7 @@ def _purged(exchange: Exchange, queue: Queue, running: Operation, now_ms: int) -
 def _wanted(expected: int | None, there: int) -> int:
     """Return how many of the `there` items an operation affects: at most those that were shown. Raises BadBody."""
     if expected is not None and expected < 0:
-        raise BadBody("expected is less than nothing")
+        raise BadBody("expected is negative")
     return there if expected is None else min(expected, there)
 
 
@@ -410,7 +413,9 @@ def _meant(body: MoveBody | RedriveBody, source: Queue, search: ItemSearch | Non
 
 
 def _answer_later(exchange: Exchange, running: Operation, answer: Callable[[int], None], now_ms: int) -> None:
-    """Answer when the operation has ended; at once, with its id, if the client prefers that."""
+    """Reply when the operation has ended. If the client prefers an asynchronous reply, send the operation's id
+    at once.
+    """
     if exchange.request.headers.get("prefer", "").lower() == "respond-async":
         exchange.operation = ""
         exchange.json(running.view(now_ms), 202)
@@ -429,7 +434,7 @@ def _purge_for_good(exchange: Exchange, found: Queue, count: int, now_ms: int) -
         )
         _answer_later(exchange, running, partial(_purged, exchange, found, running), now_ms)
         return
-    # Again from the beginning, if it takes another turn: other clients come in between, and what they put stays.
+    # If the purge needs another turn, it begins again with the same count, so that items that are put meanwhile stay.
     again = partial(_purge_for_good, exchange, found, count)
     if (purged := changes.empty(session, found, now_ms, again, "purge")) is not None:
         exchange.json(Purged(purged, why=exchange.broker.operations.left_aside(found.name)))
@@ -488,13 +493,13 @@ def forget_undo(exchange: Exchange, now_ms: int) -> None:
 
 
 def _undo_record(exchange: Exchange) -> UndoRecord | None:
-    """Return the record that the path names; None after an error, also if an operation uses the record."""
+    """Return the undo record that the path names. Return None after an error, or if an operation uses the record."""
     text = exchange.names[0]
     record = (
         exchange.broker.undos.by_id.get(int(text)) if text.isascii() and text.isdigit() and len(text) < 19 else None
     )
     if record is None:
-        exchange.error(404, f"there is nothing to undo under {text}: its time is over, or it was undone")
+        exchange.error(404, f"there is nothing to undo under {text}: it expired, or it was undone")
     elif record.is_in_use:
         exchange.error(409, f"{text} is under way, or is being undone")
     else:
@@ -525,7 +530,7 @@ def move(exchange: Exchange, now_ms: int) -> None:
 
 
 def redrive(exchange: Exchange, now_ms: int) -> None:
-    """Move dead letters back to where they came from."""
+    """Move dead letters back to the queues that they left."""
     body = exchange.body(RedriveBody)
     found = find(exchange)
     if found is None:
@@ -541,9 +546,9 @@ def redrive(exchange: Exchange, now_ms: int) -> None:
 
 
 def _redrive_home(exchange: Exchange, source: Queue, body: RedriveBody, now_ms: int) -> None:
-    """Redrive each item to the queue that it left, if several queues share this dead-letter queue or none names it."""
+    """Redrive each item to the queue that it left: several queues share this dead-letter queue, or none names it."""
     if body.count is not None and body.count < 0:
-        raise BadBody("count is less than nothing")
+        raise BadBody("count is negative")
     if body.where:
         choose(exchange, source, body.where, partial(_send_home, exchange, source, body), now_ms)
     else:
@@ -599,7 +604,7 @@ def _move(
         exchange.error(503, why)
         return
     if body.count is not None and body.count < 0:
-        raise BadBody("count is less than nothing")
+        raise BadBody("count is negative")
     if body.where:
         choose(exchange, source, body.where, partial(_begin_move, exchange, source, target, body, operation), now_ms)
     else:
@@ -658,7 +663,9 @@ def _pause(exchange: Exchange, now_ms: int, body: PauseBody, *, is_paused: bool)
 
 
 def abort(exchange: Exchange, now_ms: int) -> None:
-    """Give one open read back: its item is the head again. Its client is not told, and may still be working."""
+    """Give one open read back: its item returns to the head of the queue. The client is not notified, and may still
+    work on it.
+    """
     found = find(exchange)
     if found is None:
         return
@@ -671,7 +678,7 @@ def abort(exchange: Exchange, now_ms: int) -> None:
 
 
 def abort_all(exchange: Exchange, now_ms: int) -> None:
-    """Give back every open read of a queue, the newest first, so that the old order is back."""
+    """Give back every open read of a queue, the newest first, which restores their order."""
     expected = exchange.body(AbortBody).expected
     found = find(exchange)
     if found is None:
@@ -709,8 +716,8 @@ def _abort_each(
 
 
 def delete(exchange: Exchange, now_ms: int) -> None:
-    """Delete a queue and its files; its waiting items are written to an undo file first, unless that is unwanted or
-    off.
+    """Delete a queue and its files. Its waiting items are written to an undo file first, unless undo is off or the
+    request does not want it.
     """
     body, session, name = exchange.body(DeleteBody), exchange.session, exchange.names[0]
     if why := access.write_refusal(session, None) or exchange.broker.queues.why_blocked(name):
@@ -720,11 +727,11 @@ def delete(exchange: Exchange, now_ms: int) -> None:
     if found is None:
         return
     if why := under_way(exchange, found):
-        exchange.error(409, why)  # what it has set aside cannot be seen now, and would go without an undo
+        exchange.error(409, why)  # items that an operation has set aside would be deleted without an undo
         return
     undos, deletions, items = exchange.broker.undos, exchange.broker.deletions, found.line.present
     deletions.search(found, now_ms)
-    # A queue whose deletion must wait may get items until then: those of an undo, or what has expired in another one.
+    # A queue whose deletion must wait may get items until then, from an undo or expired ones of another queue.
     if not undos.is_on or body.no_undo or not (items or deletions.must_wait(found)):
         _delete(exchange, found, Deleted(items), body.expected, now_ms)
         return
@@ -752,8 +759,8 @@ def delete(exchange: Exchange, now_ms: int) -> None:
 
 
 def _delete(exchange: Exchange, queue: Queue, told: Deleted, items_max: int | None, now_ms: int) -> None:
-    """Delete `queue` without an undo, unless it has more than `items_max` items when it goes: only what would destroy
-    more than was shown asks again.
+    """Delete `queue` without an undo. Refuse if it has more than `items_max` items at that moment: the operator must
+    not destroy more than was shown.
     """
 
     def then(was_there: bool, why: str) -> None:

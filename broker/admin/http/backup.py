@@ -1,4 +1,4 @@
-"""The files of a backup, held as long as the connection that has asked for them."""
+"""The files of a backup, which are held as long as the connection that asked for them lasts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from staniel.broker.operations.backup import HOLDS_MAX, BackupHold
 from staniel.broker.session import PULSE
 
 CONTENT_TYPE = "application/x-ndjson"
-PULSE_MS = 3_000  # shows the copier that the server lives, and the server that a connection has broken
+PULSE_MS = 3_000  # tells the copier that the server is up, and makes the server notice a broken connection
 WHERE_CHARS_MAX = 1000
 END = b'{"end":true}\n'
 
@@ -27,7 +27,7 @@ def hold(exchange: Exchange, now_ms: int) -> None:
 
 
 def note_made(exchange: Exchange, now_ms: int) -> None:
-    """Note that the copier has finished its copy."""
+    """Note that the copier has made a complete copy."""
     made = exchange.body(BackupMade)
     if made.made_at_ms < 0:
         raise BadBody("made_at_ms is a number from 0 on")
@@ -36,7 +36,7 @@ def note_made(exchange: Exchange, now_ms: int) -> None:
     try:
         broker.last_backup.store_backup(made, now_ms)
     except OSError as error:
-        exchange.error(503, f"the backup is not noted: {error.strerror}")
+        exchange.error(503, f"the backup could not be noted: {error.strerror}")
         return
     broker.audit.record_operation(exchange.session, "backup", now_ms, target=made.where)
     exchange.json({"noted": True})

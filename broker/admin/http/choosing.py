@@ -20,8 +20,8 @@ Then = Callable[[ItemSearch, int], None]
 
 
 class FindBody(Struct, forbid_unknown_fields=True):
-    """A search for items. `where`: terms, all of which an item must meet; none: every item. `limit`: how many are
-    shown, with so many `bytes` of each.
+    """A search for items. `where`: terms, all of which an item must meet; without terms every item does. `limit`: how
+    many items are shown, each with its first `bytes`.
     """
 
     where: list[str] = []
@@ -30,7 +30,7 @@ class FindBody(Struct, forbid_unknown_fields=True):
 
 
 def find_items(exchange: Exchange, now_ms: int) -> None:
-    """Look for items; nothing is taken."""
+    """Find items and show them; nothing is taken."""
     body = exchange.body(FindBody)
     if not (0 <= body.limit <= LIMIT_MAX and body.bytes >= 0 and body.limit * body.bytes <= BYTES_MAX):
         raise BadBody(f"limit is at most {LIMIT_MAX}, and limit times bytes {BYTES_MAX}")
@@ -41,7 +41,7 @@ def find_items(exchange: Exchange, now_ms: int) -> None:
     views: list[ItemView] = []
 
     def show(seen: Candidate) -> None:
-        """Make the item's view at once, so that no whole payload is kept."""
+        """Make the item's view at once, so that the search does not keep whole payloads."""
         if len(views) < body.limit:
             views.append(item_view(seen.item, seen.deliveries, seen.position, seen.age_ms, body.bytes))
 
@@ -54,13 +54,13 @@ def find_items(exchange: Exchange, now_ms: int) -> None:
 
 
 def choose(exchange: Exchange, queue: Queue, terms: list[str], then: Then, now_ms: int) -> None:
-    """Find the items that an operation is about, then call `then`. Items that are put during the search are not found.
-    Raises BadBody.
+    """Find the items that an operation is about, then call `then` with the search. Items that are put during the search
+    are not found. Raises BadBody.
     """
 
     def begin(search: ItemSearch, now_ms: int) -> None:
         if why := under_way(exchange, queue):
-            exchange.error(409, why)  # two operations would give back the items they have set aside in the wrong order
+            exchange.error(409, why)  # two operations would return their items in the wrong order
         else:
             then(search, now_ms)
 
@@ -68,15 +68,15 @@ def choose(exchange: Exchange, queue: Queue, terms: list[str], then: Then, now_m
 
 
 def under_way(exchange: Exchange, queue: Queue) -> str:
-    """Return which operation has items of `queue` set aside, and what to do; "" if none has."""
+    """Return a text with the operation that has set aside items of `queue`, and what to do; "" if there is none."""
     other = exchange.broker.operations.by_terms(queue)
     if other is None:
         return ""
-    return f"operation {other.id} goes by terms through {queue.name}: wait for its end, or cancel it"
+    return f"operation {other.id} searches {queue.name} by terms: wait for its end, or cancel it"
 
 
 def chosen_count(search: ItemSearch, count: int) -> int:
-    """Return how many of the `count` wanted items one operation takes: no more than were found."""
+    """Return how many of the `count` wanted items one operation takes: at most as many as were found."""
     chosen = search.chosen
     chosen.left_out = max(0, count - chosen.count)
     count -= chosen.left_out

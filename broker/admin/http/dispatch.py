@@ -1,4 +1,4 @@
-"""The way of a request to its handler: authentication, the path, and a refusal if either fails."""
+"""Passes a request to its handler: authentication, then the path, or a refusal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LoginBody(Struct, forbid_unknown_fields=True):
 
 
 def serve(session: Session, request: HttpRequest, now_ms: int) -> None:
-    """Serve `request`. Raises TryNextTurn, and nothing has been done."""
+    """Serve `request`. Raises TryNextTurn if it must be tried again; nothing has been done then."""
     exchange = Exchange(session, request)
     if not _is_admitted(exchange, now_ms):
         return
@@ -43,7 +43,9 @@ def serve(session: Session, request: HttpRequest, now_ms: int) -> None:
 
 
 def _is_admitted(exchange: Exchange, now_ms: int) -> bool:
-    """Tell whether the listener serves the client, and set `exchange.rights`; if not, the client has got an error."""
+    """Tell whether the listener serves the client, and set `exchange.rights`. If not, the client has been sent an
+    error.
+    """
     session, request = exchange.session, exchange.request
     access = session.broker.admin
     exchange.rights, is_known, user = asker(session, request)
@@ -62,9 +64,9 @@ def _is_admitted(exchange: Exchange, now_ms: int) -> bool:
 
 
 def asker(session: Session, request: HttpRequest) -> tuple[Rights | None, bool, str]:
-    """Return (rights, whether the client is authenticated, the user's name if it is a user); rights None: all, as far
-    as `AdminAccess` lets the request through. A token takes precedence over a certificate or a Unix socket's user: it
-    comes with the request.
+    """Return (rights, whether the client is authenticated, the user's name). Rights None: all that `AdminAccess` lets
+    through. The name is "" if the client is not a user. A token takes precedence over a certificate or a Unix socket's
+    user, because it comes with the request.
     """
     broker, given = session.broker, bearer(request)
     if given and (user := broker.users.of_token(given)) is not None:
@@ -97,7 +99,7 @@ def _serve(exchange: Exchange, now_ms: int) -> None:
 
 
 def _is_allowed(exchange: Exchange, route: Route) -> bool:
-    """Tell whether the client's rights allow the route; if not, the client has got an error."""
+    """Tell whether the client's rights allow the route. If not, the client has been sent an error."""
     rights = exchange.rights
     if rights is None:
         return True
@@ -108,7 +110,7 @@ def _is_allowed(exchange: Exchange, route: Route) -> bool:
 
 
 def login(exchange: Exchange, now_ms: int) -> None:
-    """Give a browser that sends the token a cookie that stands for it."""
+    """Give a browser that sends the token a cookie that replaces the token in later requests."""
     access = exchange.broker.admin
     if access is None or not access.is_token(exchange.body(LoginBody).token.encode("utf-8", "replace")):
         exchange.broker.logins.failed += 1
@@ -119,7 +121,9 @@ def login(exchange: Exchange, now_ms: int) -> None:
 
 
 def look_ahead(session: Session, head: HttpHead, now_ms: int) -> None:
-    """Refuse a request for its head, so that the rest of its body is not read; tell a client that waits to go on."""
+    """Refuse a request by its head if possible, so that its body is not read. Send 100 Continue to a client that waits
+    for it.
+    """
     exchange = Exchange(session, head.request)
     if not _is_admitted(exchange, now_ms):
         return

@@ -1,9 +1,9 @@
-"""The stream of events that an operator's page listens to (server-sent events, WHATWG HTML, 9.2).
+"""The stream of events for an operator's page (server-sent events, WHATWG HTML, 9.2).
 
 Each event is one line of JSON, a `PageEvent`. The first events bring all queues, EVENT_BYTES_MAX at a time, so that the
-list is complete at once; the next ones the last ten minutes of each queue; later ones only changes. Nothing is made for
-a client whose socket has not taken the last event: the client costs one number here, and gets the newest state once it
-reads again.
+list is complete at once; the next ones the last ten minutes of each queue; later ones only changes. While a client's
+socket has not taken the last event, no further one is made: a slow client costs one number here, and gets the newest
+state when it reads again.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from staniel.protocol.http import replies
 
 CONTENT_TYPE = "text/event-stream"
 EVERY_MS = 1_000
-SOON_MS = 40  # if there is more: other clients come in between
-ALIVE_MS = 3_000  # a page that gets no event for longer than twice this reports it
+SOON_MS = 40  # between two events when there is more, so that other clients are served
+ALIVE_MS = 3_000  # a page reports a lost connection after twice this time without an event
 RETRY_MS = 1_000  # for the browser, when the connection ends
 EVENT_BYTES_MAX = 64 << 10
-FIRST_ROWS = 400  # of one event: they take a millisecond
+FIRST_ROWS = 400  # rows of the first event, which takes a millisecond
 _FIELDS = replies.encode(QueueRow.__struct_fields__)
-SPARKS = 100  # queues of one event: the last ten minutes take 20 us each
+SPARKS = 100  # queues in one event with their last ten minutes, 20 us each
 
 
 class PageEvent(Struct, frozen=True):
-    """An event, as the API's description shows it. `at_ms`: the server's time. `is_first`: forget what earlier events
-    said. `more`: further rows follow at once. `server` and `fields` come in the first event; `health`, `totals`,
-    `disk` and `load` there, and when they have changed. `rows` are the queues that have changed, each an array of the
-    values of `fields`, or its name alone once it is deleted. `sparks`: of queues, the largest depth of the last ten
-    minutes, and the depth every 10 s as letters (see `HistoryRing.spark`).
+    """An event, as the API's description shows it. `at_ms`: the server's time. `is_first`: discard what earlier events
+    said. `more`: further rows follow at once. The first event has `server` and `fields`; `health`, `totals`, `disk` and
+    `load` come in it and whenever they change. `rows`: the queues that have changed, each an array of the values of
+    `fields`, or its name alone once it is deleted. `sparks`: for queues, the largest depth of the last ten minutes, and
+    the depth every 10 s as letters (see `HistoryRing.spark`).
     """
 
     at_ms: int
@@ -55,7 +55,7 @@ class PageEvent(Struct, frozen=True):
 
 
 class PageEvents:
-    """The event stream of one page. `known`: the number of the last change that the page was told."""
+    """The event stream of one page. `known`: the number of the last change that was sent to the page."""
 
     def __init__(self, exchange: Exchange, now_ms: int) -> None:
         self._exchange = exchange
@@ -65,7 +65,7 @@ class PageEvents:
         self._epoch = -1
         self._known = 0
         self._is_caught_up = False  # the first rows have been sent
-        self._sparks: deque[Seen] = deque()  # queues of which the last ten minutes have not been sent
+        self._sparks: deque[Seen] = deque()  # queues whose last ten minutes have not been sent
         self._told: dict[str, bytes] = {}  # the server's state as last sent
         self._sent_ms = now_ms
 
@@ -79,8 +79,8 @@ class PageEvents:
         self._send_event(now_ms)
 
     def _on_pulse(self, _: Any, now_ms: int) -> None:
-        """Go on when the wait ends or the server stops. The next event is made where requests are executed: hundreds of
-        pages may be due together, and clients that were handed an item come first.
+        """Schedule the next event when the wait ends or the server stops. The event is made later, where requests are
+        executed: hundreds of pages may be due together, and clients that were delivered an item come first.
         """
         if self._broker.status.is_stopping:
             self._exchange.end()
@@ -131,7 +131,9 @@ class PageEvents:
         self._wait(now_ms + (SOON_MS if more or self._sparks else EVERY_MS))
 
     def _rows(self) -> tuple[list[bytes], bool]:
-        """Return rows that the page does not know, as JSON, as many as one event takes; and whether there are more."""
+        """Return the rows that have changed since this page's last event, as JSON, as many as one event takes. Return
+        also whether there are more.
+        """
         found: list[bytes] = []
         size, ahead_ms = 0, self._broker.calendar.ahead_ms
         for row in self._sampler.changed_since(self._known):
@@ -152,7 +154,7 @@ class PageEvents:
         return found
 
     def _news(self, now_ms: int) -> list[bytes]:
-        """Return the parts of the server's state that have changed since this page was told."""
+        """Return the parts of the server's state that have changed since this page's last event."""
         found = []
         state = self._sampler.state(now_ms)
         told = (("health", state.health), ("totals", state.totals), ("disk", state.disk), ("load", state.load))
@@ -166,7 +168,7 @@ class PageEvents:
 
 
 def _encoded(row: Seen, ahead_ms: int) -> bytes:
-    """Return a row's JSON, which is made once for all pages."""
+    """Return a row's JSON. All pages share it."""
     if not row.encoded:
         shown = row.shown
         row.encoded = replies.encode([row.queue.name] if shown is None else by_the_wall(shown, ahead_ms))

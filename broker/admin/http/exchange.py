@@ -25,8 +25,8 @@ class BadBody(Exception):
 
 
 class Exchange:
-    """A request to the admin listener, while it is served. `names` are the parts of the path that a route leaves open,
-    in their order. `rights` None: all.
+    """A request to the admin listener while it is served. `names`: the open parts of the path, in their order. `rights`
+    None: all.
     """
 
     def __init__(self, session: Session, request: HttpRequest, names: tuple[str, ...] = ()) -> None:
@@ -35,7 +35,7 @@ class Exchange:
         self.request = request
         self.names = names
         self.rights: Rights | None = None
-        self.operation = ""  # the operation's name in the audit log, if it is refused; "": refusals are not noted there
+        self.operation = ""  # the name in the audit log if the request is refused; "": refusals are not audited
         self.now_ms = 0
         self._held: list[bytes] = []  # pieces of a body
         self._held_bytes = 0
@@ -56,7 +56,7 @@ class Exchange:
         return min(int(text), most)
 
     def body(self, kind: type[T]) -> T:
-        """Decode the body as a `kind`; an empty one is {}. Raises BadBody."""
+        """Decode the body as a `kind`; an empty body is {}. Raises BadBody."""
         if self.request.content_type == RAW:
             raise BadBody("this path takes JSON")
         try:
@@ -93,8 +93,8 @@ class Exchange:
         )
 
     def fail(self, error: Exception, now_ms: int) -> None:
-        """Reply 500 because serving this request raised `error`, or disconnect in the middle of a reply that
-        has begun.
+        """Handle `error`, which serving this request raised: reply 500, or disconnect if a part of the reply has been
+        sent.
         """
         request = self.request
         report_failure(
@@ -106,7 +106,7 @@ class Exchange:
             self.send(replies.error_reply(request, 500, ANSWER))
 
     def guarded(self, step: Callable[..., None]) -> Callable[..., None]:
-        """Wrap `step`, a later part of serving this request, for the session to call: an exception becomes a 500."""
+        """Wrap `step`, a later part of serving this request, so that an exception in it becomes a 500."""
 
         def run(*arguments: Any) -> None:
             try:
@@ -120,7 +120,7 @@ class Exchange:
         self.send(replies.reply(self.request, status, body, content_type, more))
 
     def send(self, reply: bytes) -> None:
-        """Send a whole reply, the end of this request."""
+        """Send a whole reply and end this request."""
         self._has_begun = True
         self.session.out.append(reply)
         self.session.out_bytes += len(reply)
@@ -137,7 +137,9 @@ class Exchange:
             self.flush()
 
     def add_each(self, pieces: Iterator[bytes]) -> None:
-        """Send pieces with `add`, each made when it is its turn, as many in a turn as it has time for; then `end`."""
+        """Send pieces with `add`, as many in a turn as there is time for, then `end`. A piece is made just before it is
+        sent.
+        """
         work = PieceCommand(self.session, map(self.add, pieces), lambda now_ms: self.end(), self.fail)
         self.session.yield_turn(work.make_some)
 
@@ -147,7 +149,7 @@ class Exchange:
         self._end(replies.is_kept(self.request, None))
 
     def flush(self) -> None:
-        """Let the added pieces leave at the end of this turn."""
+        """Send the added pieces at the end of this turn."""
         self._has_begun = True
         data = b"".join(self._held)
         self.session.out.append(data)

@@ -1,5 +1,6 @@
-"""The paths of Kestrel's admin port that scripts and monitoring still use. A path that changes something is a POST
-here. Source: Ostrich's admin service in Kestrel 2.4: /ping, /stats.json, /stats.txt, /server_info.txt.
+"""The paths of Kestrel's admin port that scripts and monitoring still use. A path that changes something must be a
+POST, unlike in Kestrel. Source: Ostrich's admin service in Kestrel 2.4: /ping, /stats.json, /stats.txt,
+/server_info.txt.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def show_stats(exchange: Exchange, now_ms: int) -> None:
     broker = exchange.broker
     is_json = exchange.request.path.endswith(".json")
     show = _as_json if is_json else _as_text
-    texts: dict[str, list[bytes]] = {kind: [] for kind in KINDS}  # one for each queue with statistics of the kind
+    texts: dict[str, list[bytes]] = {kind: [] for kind in KINDS}  # one text for each queue with such statistics
     totals = stats.QueueTotals()
 
     def look(queue: Queue, now_ms: int) -> bool:
@@ -87,7 +88,7 @@ def show_stats(exchange: Exchange, now_ms: int) -> None:
     queues = sorted(broker.queues, key=lambda queue: f"{queue.name}/")
 
     def finish() -> None:
-        exchange.session.yield_turn(exchange.guarded(send))  # the server's part is as long as that of some queues
+        exchange.session.yield_turn(exchange.guarded(send))  # the server's part takes as long as several queues
 
     BatchCommand(exchange.session, queues, look, finish, QUEUES_PER_TURN).visit_some(now_ms)
 
@@ -110,7 +111,7 @@ def _as_text(values: list[tuple[str, object]]) -> bytes:
 
 
 def _pieces(texts: dict[str, list[bytes]], frame: Frame) -> Iterator[bytes]:
-    """Yield all kinds, some queues a piece."""
+    """Yield all kinds in pieces of some queues each."""
     begin = frame.begin
     for kind, parts in texts.items():
         yield begin % kind.encode()

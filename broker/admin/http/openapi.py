@@ -15,7 +15,7 @@ TEXT_PARAMETERS = ("prefix", "span", "for")
 
 
 def document() -> bytes:
-    """Return the description as JSON. It takes 20 ms and is seldom asked for."""
+    """Return the description as JSON. It takes 20 ms and is seldom requested."""
     kinds = [kind for route in ROUTES for kind in (route.reply, route.body) if kind is not None]
     schemas, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
     of_kind = {id(kind): schema for kind, schema in zip(kinds, schemas, strict=True)}

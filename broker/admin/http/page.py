@@ -1,7 +1,7 @@
-"""The operator's page: files of broker/admin/page, as they are. They hold no data, so they need no token.
+"""The operator's page: the files of broker/admin/page, unchanged. They hold no data, so they need no token.
 
-The Content-Security-Policy limits what the page may do: it loads scripts and styles from this server alone, none within
-the HTML, and no other site at all.
+The Content-Security-Policy limits the page: it may load scripts and styles from this server only, none from within the
+HTML, and may contact no other site.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ POLICY = {
 
 
 def file_of(path: str) -> str:
-    """Return the name of the file that a path asks for; "" if the page has no such file."""
+    """Return the name of the file that a path names; "" if the page has no such file."""
     name = "index.html" if path == "/" else path.removeprefix(FOLDER) if path.startswith(FOLDER) else ""
     return name if name in FILES else ""
 
@@ -51,8 +51,8 @@ def send(exchange: Exchange, name: str) -> None:
 
 @cache
 def _packed(name: str) -> bytes:
-    """Return a file, compressed to a quarter of its bytes, for pages that come through a tunnel. The longest takes 1
-    ms, once.
+    """Return a file, compressed to a quarter of its size for pages that come through a tunnel. Compressing the longest
+    file takes 1 ms, once.
     """
     data = pkgutil.get_data("staniel.broker.admin.page", name)
     assert data is not None, f"{name} is missing in this installation"

@@ -37,9 +37,9 @@ def live(exchange: Exchange, now_ms: int) -> None:
 
 
 def ready(exchange: Exchange, now_ms: int) -> None:
-    """Reply with everything that is wrong, to clients that may look at all queues; to others with the kinds of trouble.
-    503 tells a load balancer to send no client: the reply is 200 where consumers can still drain the server; `for=puts`
-    is strict.
+    """Reply with everything that is wrong, to clients that may look at all queues; to others with the kinds of trouble
+    only. The status 503 makes a load balancer send no clients, so it is 200 while consumers can still drain the server;
+    with `for=puts` it is 503 if puts are refused.
     """
     wanted = exchange.request.query.get("for", "gets")
     if wanted not in ("gets", "puts"):
@@ -56,7 +56,7 @@ def server(exchange: Exchange, now_ms: int) -> None:
 
 
 def queues(exchange: Exchange, now_ms: int) -> None:
-    """Reply with all queues by name, as an array, in pieces. `prefix`: only names that begin so."""
+    """Reply with all queues by name, as an array, in pieces. `prefix`: only names that begin with it."""
     broker = exchange.broker
     prefix = exchange.request.query.get("prefix", "")
     names = sorted(name for name in broker.queues.by_name if name.startswith(prefix))
@@ -105,7 +105,9 @@ def items(exchange: Exchange, now_ms: int) -> None:
 
 
 def _page_in_pieces(page: browse.Page) -> Iterator[bytes]:
-    """Yield the page as JSON in pieces: `items` are its last member, `data` and `is_cut` those of an item."""
+    """Yield the page as JSON in pieces: `items` is its last member, and `data` and `is_cut` are the last members of an
+    item.
+    """
     yield replies.encode(structs.replace(page, items=[])).removesuffix(b"]}")
     for at, item in enumerate(page.items):
         before, data, behind = replies.encode(structs.replace(item, data="")).partition(b'"data":"')
@@ -136,8 +138,8 @@ def waiters(exchange: Exchange, now_ms: int) -> None:
 
 
 def queue_config(exchange: Exchange, now_ms: int) -> None:
-    """Reply with the resolved settings of any name, under the keys of the file; sizes in bytes, durations in ms, "none"
-    where there is no limit.
+    """Reply with the resolved settings of any name, under the keys of the configuration file: sizes in bytes, durations
+    in ms, "none" where there is no limit.
     """
     exchange.json(dict(exchange.broker.config.worded(exchange.names[0])))
 
@@ -208,8 +210,8 @@ def operation(exchange: Exchange, now_ms: int) -> None:
 
 
 def prometheus(exchange: Exchange, now_ms: int) -> None:
-    """Reply with metrics. The format wants all samples of a metric together, so they are collected queue by queue, then
-    sent.
+    """Reply with metrics. The format requires that all samples of a metric stand together, so they are collected queue
+    by queue first, then sent.
     """
     broker = exchange.broker
     collected, named = metrics.QueueMetrics(), metrics.NamedQueues(len(broker.queues))
@@ -270,7 +272,7 @@ def server_metrics(exchange: Exchange, now_ms: int) -> bytes:
 
 
 def find_operation(exchange: Exchange) -> Operation | None:
-    """Return the operation that the path names; None after the client got an error."""
+    """Return the operation that the path names. If there is none, send an error and return None."""
     text = exchange.names[0]
     is_number = text.isascii() and text.isdigit() and len(text) < 19
     found = exchange.broker.operations.find(int(text)) if is_number else None
@@ -283,7 +285,7 @@ def find_operation(exchange: Exchange) -> Operation | None:
 
 
 def find(exchange: Exchange) -> Queue | None:
-    """Return the queue that the path names; None after the client got an error."""
+    """Return the queue that the path names. If there is none, send an error and return None."""
     name = exchange.names[0]
     queues = exchange.broker.queues
     found = queues.find(name)

@@ -1,8 +1,9 @@
 """Items for programs without a client library: reserved over HTTP, then confirmed, handed back or extended by token.
 
-A reservation is a lease: it belongs to no connection, so a lost answer, a load balancer or a program that begins a
-process for each request loses nothing. It ends by itself after `timeout_ms`, and the item is the head again. A token
-names the lease and the start of this process: after a restart, which hands every item back, it names nothing.
+A reservation is a lease. It belongs to no connection, so a lost reply, a load balancer or a program that starts a
+process for each request does not end it. It times out after `timeout_ms`, and its item returns to the head of the
+queue. A token names the lease and the start of this server process: a restart returns every item, and makes all tokens
+invalid.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from staniel.queues.past import past_of
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Refused
 
-TOKENS_MAX = 256  # of one request: what a turn has time for
+TOKENS_MAX = 256  # in one request, so that it fits into a turn
 WAIT_MS_MAX = 3_600_000
 TIMEOUT_MS_MIN, TIMEOUT_MS_MAX = 100, 7 * 86_400_000
 
 
 class ReserveBody(Struct, forbid_unknown_fields=True):
-    """The items to hold: at most `count`, 1 MB of them. The first is waited for, `wait_ms` at most. Each comes
-    back by itself after `timeout_ms`.
+    """A request to reserve at most `count` items, 1 MB together. It waits for the first one, `wait_ms` at most. Each
+    item returns to its queue after `timeout_ms`.
     """
 
     count: int = 1
@@ -52,7 +53,7 @@ class ExtendBody(Struct, forbid_unknown_fields=True):
 
 
 class ReservedHead(Struct, frozen=True):
-    """The first members of a Reserved."""
+    """The first members of a Reserved, which are sent before the payload."""
 
     token: str
     id: str
@@ -61,8 +62,8 @@ class ReservedHead(Struct, frozen=True):
 
 
 class Reserved(Struct, frozen=True):
-    """An item that is held for the owner of `token`. `id`: the same at every delivery of the item. `deliveries` counts
-    this one. `origin`, `reason`: of a dead letter, the queue that it left and why; else empty.
+    """An item that is reserved for the owner of `token`. `id`: the same at every delivery of the item. `deliveries`
+    counts this one. `origin`, `reason`: for a dead letter, the queue that it left and why; else empty.
     """
 
     token: str
@@ -78,14 +79,14 @@ class Reserved(Struct, frozen=True):
 
 
 class Reservations(Struct, frozen=True):
-    """The items that are held now; empty if none came within `wait_ms`."""
+    """The reserved items; empty if none came within `wait_ms`."""
 
     items: list[Reserved]
 
 
 class EndedReservations(Struct, frozen=True):
-    """The number of reservations that were ended or extended, `done`. `gone`: the tokens of those that were not
-    open any more; another client may have their items.
+    """The number of reservations that were ended or extended, `done`. `gone`: the tokens of reservations that were not
+    open any more; other clients may have their items.
     """
 
     done: int
@@ -93,7 +94,7 @@ class EndedReservations(Struct, frozen=True):
 
 
 def reserve(exchange: Exchange, now_ms: int) -> None:
-    """Hold items for a time, the oldest first; wait for the first of them."""
+    """Reserve items for a time, the oldest first; wait for the first of them."""
     body = exchange.body(ReserveBody)
     if not 1 <= body.count <= TAKEN_MAX:
         raise BadBody(f"count is a number from 1 to {TAKEN_MAX}")
@@ -116,7 +117,7 @@ def _timeout_ms(timeout_ms: int) -> int:
 
 
 class _Reservation:
-    """A running reserve."""
+    """A running request to reserve."""
 
     def __init__(self, exchange: Exchange, body: ReserveBody, timeout_ms: int, until_ms: int) -> None:
         self._exchange = exchange
@@ -127,7 +128,7 @@ class _Reservation:
         self._bytes = 0
 
     def reserve_or_wait(self, now_ms: int) -> None:
-        """Take what is there, or wait for the first item. Raises TryNextTurn, and nothing has been taken."""
+        """Take the items that are there, or wait for the first. Raises TryNextTurn; nothing has been taken then."""
         exchange, session = self._exchange, self._exchange.session
         queue = self._queue(now_ms)
         if queue is None:
@@ -141,7 +142,7 @@ class _Reservation:
             self._collect(queue, taken, now_ms)
 
     def _queue(self, now_ms: int) -> Queue | None:
-        """Return the queue to read from; None after the client got an error."""
+        """Return the queue to read from. If it cannot be read from, send an error and return None."""
         exchange, session, name = self._exchange, self._exchange.session, self._exchange.names[0]
         queues = exchange.broker.queues
         if name in queues.aliases:
@@ -198,7 +199,7 @@ class _Reservation:
         self._bytes += len(taken.item.data)
 
     def _send_bytes(self) -> None:
-        """Send the item as it was put, and the rest in headers: for shells."""
+        """Send the item as it was put, and its other values in headers, for use in shells."""
         if not self._found:
             self._exchange.reply(replies.NO_CONTENT, b"", RAW)
             return
@@ -219,7 +220,7 @@ class _Reservation:
         return Reserved(token, str(taken.id), taken.deliveries, ends_ms, *shown)
 
     def _pieces(self) -> Iterator[bytes]:
-        """Yield the same as JSON, in pieces, and the end of the reply."""
+        """Yield the reply as JSON, in pieces, and its end."""
         for at, (token, ends_ms, taken) in enumerate(self._found):
             head = ReservedHead(token, str(taken.id), taken.deliveries, ends_ms)
             yield (b"," if at else b"") + replies.encode(head)[:-1] + b","
@@ -243,9 +244,9 @@ def confirm(exchange: Exchange, now_ms: int) -> None:
 
 
 def abort(exchange: Exchange, now_ms: int) -> None:
-    """Hand reserved items back: that of the first token becomes the head."""
+    """Hand reserved items back. The item of the first token becomes the head."""
     body, leases = exchange.body(TokensBody), exchange.broker.leases
-    given_back: dict[Queue, list[Delivery]] = {}  # of one queue, but for one that was deleted and made again
+    given_back: dict[Queue, list[Delivery]] = {}  # by queue; a queue that was deleted and created again is another one
 
     def note(lease: Lease) -> bool:
         leases.pop(lease.number)
@@ -279,7 +280,7 @@ def extend(exchange: Exchange, now_ms: int) -> None:
 def _answer_each(
     exchange: Exchange, tokens: list[str], act: Callable[[Lease], bool], then: Callable[[], None] = lambda: None
 ) -> None:
-    """Call `act` with the lease of each token, then `then`, and answer. `act` returns whether the lease was open."""
+    """Call `act` with the lease of each token, then `then`, and reply. `act` returns whether the lease was open."""
     done, gone = 0, []
     for token in _checked(tokens):
         lease = exchange.broker.leases.of(_number(exchange, token), exchange.names[0])
@@ -299,7 +300,7 @@ def _checked(tokens: list[str]) -> list[str]:
 
 
 def _number(exchange: Exchange, token: str) -> int:
-    """Return the number of a lease; 0, which is none's, for a token of another process."""
+    """Return the number of a lease. For a token of another process return 0, which is no lease's number."""
     number, _, started = token.partition("-")
     is_number = number.isascii() and number.isdigit() and len(number) < 19
     is_ours = is_number and started == str(exchange.broker.status.started_ms)

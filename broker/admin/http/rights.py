@@ -1,5 +1,6 @@
-"""The rights that routes need, by name: each says why the path is not for a client with these rights; "" if it is.
-`names` are the open parts of the path. Where a move goes to stands in its body: it asks `target_refusal` besides.
+"""The rights that routes need, by name. Each function returns why clients with these rights may not use the path; "" if
+they may. `names` are the open parts of the path. The target of a move is in its body, so the move itself calls
+`target_refusal`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ def any_client(rights: Rights, queues: Queues, names: tuple[str, ...]) -> str:
 
 
 def of_operation(rights: Rights, queues: Queues, names: tuple[str, ...]) -> str:
-    """Refuse no client here: `queries.find_operation` asks for the rights of the operation's queue."""
+    """Refuse no client here: `queries.find_operation` checks the rights to the operation's queue."""
     return ""
 
 
@@ -37,7 +38,7 @@ def read(rights: Rights, queues: Queues, names: tuple[str, ...]) -> str:
 
 
 def take(rights: Rights, queues: Queues, names: tuple[str, ...]) -> str:
-    """Ask for the right to read, and for the right to make a child: a read of one makes it."""
+    """Require the right to read, and the right to create a child queue: a read of a child creates it."""
     why = rights.refusal(Role.READ, names[0])
     return why or (making_refusal(rights, queues, names[0]) if parent_of(names[0]) else "")
 

@@ -30,10 +30,10 @@ PAGING = ("offset", "limit")
 
 
 class Route(Struct, frozen=True):
-    """A path of the admin listener. `path` has {name} for each open part. `body`: the type that a POST takes; `reply`:
-    the type of a successful reply, None where the summary is enough; `query`: names of numbers; `type`: of the reply;
-    `operation`: the name under which its refusals are noted in the audit log, "": they are not. `raw`: the body may be
-    bytes instead, and `query` then has the other values.
+    """A path of the admin listener. `path` has {name} for each open part. `body`: the type that a POST takes. `reply`:
+    the type of a successful reply, None where the summary is enough. `query`: names of numbers. `type`: the reply's
+    media type. `operation`: the name of its refusals in the audit log; "": they are not audited. `raw`: the body may be
+    bytes instead, and the query then has the other values.
     """
 
     method: str
@@ -345,8 +345,8 @@ for _route in ROUTES:
 
 
 def find(method: str, path: str) -> tuple[Route | None, tuple[str, ...], list[str]]:
-    """Return the route, and the open parts of the path. Without a route: the methods that exist for the path,
-    if any.
+    """Return the route, and the open parts of the path. If no route matches, return the methods that exist for the
+    path.
     """
     given = path.strip("/").split("/")
     wanted = "GET" if method == "HEAD" else method

@@ -303,7 +303,7 @@ function ofQueue(reason, row) {
     dead_letters: `holds ${f.many(row.items, 'dead letter')}.`,
   }[reason.name] || reason.text;
   const mend = {
-    queue_grows: `start more consumers; who holds its items: staniel open ${f.shell(row.name)}`,
+    queue_grows: `start more consumers; staniel open ${f.shell(row.name)} shows who holds its items`,
     dead_letters: `mend the workers, then: staniel redrive ${f.shell(row.name)}`,
   }[reason.name] || reason.mend;
   return { ...reason, text, mend, queue: row.name, count: 1 };

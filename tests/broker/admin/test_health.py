@@ -183,7 +183,7 @@ def test_an_open_read_tells_what_it_keeps_of_a_libkestrel_queue_until_it_is_conf
     world.turn(HELD_MS)
     found = reasons(world)[ReasonName.READS_HELD]
     assert found.queues == ("q",) and found.mend.endswith("staniel open q")
-    assert "keep 0 MB of files that have been read otherwise, for up to 5 minutes" in found.text
+    assert "keep 0 MB of files that are otherwise read, for up to 5 minutes" in found.text
     client.sends(b"get q/close\r\n")
     world.turn(1)
     assert held(world) == (0, 0) and len(files) > 1 and ReasonName.READS_HELD not in told(world)

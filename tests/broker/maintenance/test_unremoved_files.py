@@ -108,7 +108,7 @@ def test_a_pack_that_does_not_get_its_archives_name_is_read_under_its_own(number
     (pack,) = [name for name in files(world) if name.endswith(".pack")]
     (*_, said) = world.reported("journal.unremoved")
     assert pack in str(said["why"])
-    assert hints(world)[-1].startswith(f"{pack} holds the items of the queue, do not remove it: ")
+    assert hints(world)[-1].startswith(f"{pack} holds the items of the queue and only lacks its final name: ")
     put(world, 40, 3)
     again = World(SMALL, world.disk.kill(), world.now_ms)
     assert drained(again) == [38, 39, 40, 41, 42]

@@ -1,4 +1,4 @@
-"""Journals: the changes of queues as files, and files as queues again.
+"""Journals: the changes of queues as files, and reading these files back into queues.
 
 spool.py is a spool folder with all of its journals; spool_listing.py says which queues a folder holds, journals.py
 which file of a queue is which, in either format. group_commit.py writes and syncs journals together, background.py

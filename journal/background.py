@@ -1,7 +1,7 @@
 """Disk work that no reply waits for: reading ahead, syncing a pack, removing old files.
 
-The queue decides which task is next; the server runs tasks in a thread, the simulator whenever it likes. `run` calls
-nothing but what releases the interpreter; `done` runs where everything else does.
+The queue decides which task is next. The server runs tasks in a thread, the simulator at random moments. `run` calls
+only functions that release the interpreter; `done` runs in the hub's thread.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from staniel.journal.disk.fs import File, Fs
 
 class BackgroundTask(Protocol):
     def run(self) -> None:
-        """Do the work in a thread. An OSError is kept for `done`. Raises JournalFailure: a sync has failed."""
+        """Do the work in a thread. An OSError is kept for `done`. Raises JournalFailure after a failed sync."""
 
     def on_done(self, now_ms: int) -> None: ...
 
@@ -30,9 +30,13 @@ class TaskQueue:
         self._idle: deque[BackgroundTask] = deque()
         self._running: dict[BackgroundTask, None] = {}
         self.wait_for: Callable[[BackgroundTask], None] = lambda task: None
-        """Set by the server or the simulator: return once this running task has run. Called only by a stop."""
+        """A function that returns once this running task has run; set by the server or the simulator. Only a stop calls
+        it.
+        """
         self.is_due = False
-        """True if `start` must be called: a task was submitted or has ended since it had nothing."""
+        """True if `start` must be called: it has returned no task before, and since then a task was submitted or has
+        ended.
+        """
 
     def submit(self, task: BackgroundTask, urgent: bool = False) -> None:
         (self._urgent if urgent else self._waiting).append(task)
@@ -61,11 +65,11 @@ class TaskQueue:
             task.on_done(now_ms)
 
     def is_running(self, task: BackgroundTask) -> bool:
-        """Tell whether `task` has been handed out and is not finished."""
+        """Tell whether `task` was returned by `start` and is not finished."""
         return task in self._running
 
     def complete(self, task: BackgroundTask, now_ms: int) -> None:
-        """Have `task` done before going on, because the server stops: nothing else may wait for a thread."""
+        """Finish `task` before returning, because the server stops. Only the stop may wait for a thread."""
         if task in self._running:
             self.wait_for(task)
             self.finish_task(task, now_ms)
@@ -77,7 +81,7 @@ class TaskQueue:
                 task.on_done(now_ms)
 
     def drop(self, task: BackgroundTask) -> bool:
-        """Forget a task that has not been started; False if it has."""
+        """Remove a task that has not been started. Return False if it has."""
         for waiting in (self._urgent, self._waiting, self._idle):
             if task in waiting:
                 waiting.remove(task)
@@ -90,7 +94,7 @@ def _nothing_more(error: OSError | None, now_ms: int) -> None:
 
 
 class CallbackTask:
-    """A task whose result goes to a function: `then(error, now_ms)`."""
+    """A task that passes its result to a function: `then(error, now_ms)`."""
 
     def __init__(self, then: Callable[[OSError | None, int], None]) -> None:
         self._then = then
@@ -104,8 +108,8 @@ class CallbackTask:
 
     def on_done(self, now_ms: int) -> None:
         then, self._then = self._then, _nothing_more
-        # `then` usually refers to its task, and so to the bytes that were read: a cycle that would live until the next
-        # collection.
+        # `then` usually refers to its task, and so to the bytes that were read. Such a cycle would keep them until the
+        # next garbage collection.
         then(self._error, now_ms)
 
     def work(self) -> None:
@@ -113,13 +117,13 @@ class CallbackTask:
         raise NotImplementedError
 
     def release(self) -> None:
-        """Release what the task holds: it will not run."""
+        """Release what the task keeps, because it will not run."""
 
 
 class ReadPiece(CallbackTask):
     """A task that reads up to `count` bytes of a file. The file is opened at once, because a rotation may rename it
-    before the task runs. `data`: the bytes. `checks`: crc32 of each `block_bytes` of them, if any are asked for. Raises
-    OSError.
+    before the task runs. `data`: the bytes. `checks`: the crc32 of each `block_bytes` of them, if the caller wants any.
+    Raises OSError.
     """
 
     def __init__(
@@ -144,7 +148,7 @@ class ReadPiece(CallbackTask):
 
 
 class NextSlice(CallbackTask):
-    """A task without work: `then` goes on with what is done in slices, after what is more urgent."""
+    """A task without work: `then` continues something that is done in slices, after more urgent tasks."""
 
     def work(self) -> None:
         pass

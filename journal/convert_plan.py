@@ -1,7 +1,7 @@
-"""The plan of a conversion whose new files have been verified: names to be moved, whatever happens.
+"""The plan of a conversion whose new files have been verified: the names to be moved, whatever happens.
 
-It is one small JSON file with a checksum, carried out again at every start until it is done. A plan that cannot be
-read holds back the queue that it was about: part of its files may have been moved already.
+The plan is one small JSON file with a checksum. Every start carries it out again until it is done. If it cannot be
+read, its queue is not served, because a part of the queue's files may have been moved already.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ UNREADABLE = (
 
 
 class ConversionPlan(Struct, frozen=True, forbid_unknown_fields=True):
-    """The steps that remain once everything has been verified. File names: `old` go to `aside`, then `new` come. `crc`:
-    crc32 of the plan without it; plans of earlier versions have none.
+    """The steps that remain after everything has been verified. File names: `old` are moved to `aside`, then `new` are
+    moved in. `crc`: the crc32 of the plan without this field; plans of earlier versions have none.
     """
 
     aside: str
@@ -36,7 +36,7 @@ class ConversionPlan(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class UnreadablePlan(Struct, frozen=True):
-    """A plan that is there and cannot be read. `queues`: those, fan-out parents, whose files it moves."""
+    """A plan that cannot be read. `queues`: the queues, by fan-out parent, whose files it moves."""
 
     path: str
     why: str
@@ -61,8 +61,8 @@ def _crc_of(plan: ConversionPlan) -> int:
 
 
 def carry_out(fs: Fs, folder: str, own: str) -> UnreadablePlan | None:
-    """Finish a conversion that has been verified, if there is one. Safe to interrupt at every step. A plan that cannot
-    be decoded is left where it is. Raises OSError, also if it cannot be read.
+    """Finish a verified conversion, if there is one. Every step can be interrupted. A plan that cannot be decoded stays
+    where it is. Raises OSError, also if the plan cannot be read.
     """
     path = kestrel_files.plan_path(own)
     try:
@@ -80,8 +80,8 @@ def carry_out(fs: Fs, folder: str, own: str) -> UnreadablePlan | None:
 
 
 def _hold_back(fs: Fs, own: str, path: str, error: BaseException) -> UnreadablePlan:
-    """Hold back the queues whose files are still to come, which lie in a folder of their own. If none lie there, all
-    has been done. Raises OSError.
+    """Block the queues whose new files are still in the conversion's own folder. If it has none, all of them have been
+    moved. Raises OSError.
     """
     try:
         names = [name for name, _ in fs.list(f"{own}/convert")]

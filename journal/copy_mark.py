@@ -1,5 +1,5 @@
-"""The mark of a folder that is becoming a spool: no server starts on it, and no tool reads it, until the copy in it is
-complete and durable. It stands in the place of the spool's version.
+"""The mark of a folder that is becoming a spool. Until the copy in the folder is complete and durable, no server starts
+on it and no tool reads it. The mark is stored in place of the spool's version.
 
 It is set before the first file is copied, and cleared last, after everything else was synced.
 """
@@ -29,8 +29,8 @@ def has_mark(fs: Fs, own: str) -> bool:
 
 
 def clear_mark(fs: Fs, own: str, version: bytes) -> None:
-    """Replace the mark by the spool's version, or remove it if that is empty. Raises OSError: then the mark is there
-    again, unless the disk refuses that, too.
+    """Replace the mark by the spool's version, or remove it if that is empty. Raises OSError; the mark is restored
+    then, unless the disk refuses that, too.
     """
     try:
         if version:

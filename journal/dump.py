@@ -1,5 +1,6 @@
-"""Journal files record by record, for people: rows, totals, and the loop that reads a file in pieces. Each format has a
-Dumper of its own. Who only wants to know whether a file can be read takes `runs`, which make no object for a record.
+"""Journal files record by record, for people: rows, totals, and the loop that reads a file in pieces. Each format has
+its own Dumper. Callers that only need to know whether a file can be read use `runs`, which makes no object for a
+record.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ PIECE_BYTES = 1 << 20
 
 
 class Row(Struct, frozen=True):
-    """A record: its first byte in the file and its length, what it is called, its numbers and its payload. `number` is
-    what the record can be found by: an item's id, an open read's xid; None if it has none. `added_ms`, `expires_ms`
-    only of records that add an item; `more` is everything else, by name.
+    """A record: its first byte in the file, its length, its name, its numbers and its payload. `number` identifies the
+    record: an item's id, an open read's xid; None if it has none. Only records that add an item have `added_ms` and
+    `expires_ms`. `more` has everything else, by name.
     """
 
     at: int
@@ -32,8 +33,8 @@ class Row(Struct, frozen=True):
 
 
 class Run(Struct, frozen=True, gc=False):
-    """Whole records that follow each other: the first byte of the first in the file, how long and how many they are.
-    The last of them begins at byte `last_at` of `data`, and ends at byte `stop`.
+    """Whole records in a row: the first byte of the first one in the file, their length, and their number. The last one
+    begins at byte `last_at` of `data`, and ends at byte `stop`.
     """
 
     at: int
@@ -52,22 +53,22 @@ class Dumper(Protocol):
     format: str
 
     def row(self, data: bytes, at: int, end: int, rest_bytes: int, offset: int) -> Row | None:
-        """Return the record at byte `at` of `data`, which is byte `offset` of the file; None where the data ends before
-        the file does. Raises NeedMore if the record goes on behind `data`, Corrupt if it is damaged.
+        """Return the record at byte `at` of `data`, which is byte `offset` of the file; None if the data ends before
+        the file does. Raises NeedMore if the record continues behind `data`, Corrupt if it is damaged.
         """
 
     def skip(self, data: bytes, at: int, end: int) -> tuple[int, int, int]:
-        """Skip the whole records that follow each other from byte `at` of `data` on and are as they should be. Returns
-        how many they are, where the last begins, and where it ends. What is rare or damaged is left to `row`. A dumper
-        that has skipped records gives those behind them the wrong numbers, and nothing else that is wrong.
+        """Skip the undamaged whole records in a row from byte `at` of `data` on. Return their number, and where the
+        last one begins and ends. Rare and damaged records are left to `row`. After skipping, a dumper gives later
+        records wrong numbers; everything else about them is right.
         """
 
     def summary(self, totals: Totals) -> str:
-        """Return what to say when the file is through."""
+        """Return what to report after the last record."""
 
 
 class Totals(Struct):
-    """The totals of what has been seen of one file."""
+    """The totals of the records read from one file."""
 
     records: int = 0
     bytes: int = 0
@@ -92,12 +93,14 @@ Read = TypeVar("Read", Row, Run)
 
 
 def rows(fs: Fs, path: str, dumper: Dumper) -> Iterator[Row]:
-    """Yield every record of a file. Raises Corrupt at the first that is damaged, with its byte in the file; OSError."""
+    """Yield every record of a file. Raises Corrupt at the first damaged one, with its byte in the file; raises
+    OSError.
+    """
     return _pieces(fs, path, dumper.start, dumper.row)
 
 
 def runs(fs: Fs, path: str, dumper: Dumper) -> Iterator[Run]:
-    """Yield as `rows` does, as many records at a time as there are. Raises what `rows` raises."""
+    """Yield the same records as `rows`, as many at a time as possible. Raises what `rows` raises."""
 
     def read(data: bytes, at: int, end: int, rest_bytes: int, offset: int) -> Run | None:
         count, last_at, stop = dumper.skip(data, at, end)
@@ -110,7 +113,9 @@ def runs(fs: Fs, path: str, dumper: Dumper) -> Iterator[Run]:
 
 
 def _pieces(fs: Fs, path: str, start: int, read: Callable[[bytes, int, int, int, int], Read | None]) -> Iterator[Read]:
-    """Yield what `read` makes of a file from byte `start` on; its arguments are those of `Dumper.row`."""
+    """Yield the results of `read` for a file from byte `start` on. The arguments of `read` are those of
+    `Dumper.row`.
+    """
     size = fs.size(path)
     offset, want = start, PIECE_BYTES
     while offset < size:

@@ -1,8 +1,7 @@
-"""Errors of bytes of a journal file that cannot be read, for all formats: exceptions for readers, and values for
-reports.
+"""Errors about unreadable bytes of a journal file, for all formats: exceptions for readers, and values for reports.
 
-A record that is cut short at the end of the file that was being written is no damage: the server died while it wrote
-it, nothing of it had been promised, and the next start cuts it off. That is `Truncated`; everything else is `Corrupt`.
+An incomplete record at the end of the current file is not damage: the server was killed while it wrote the record,
+nothing about it was promised, and the next start cuts it off. That is `Truncated`; everything else is `Corrupt`.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ TORN_BYTES_MAX = 32 << 20  # twice the default size of the largest item
 
 
 class NeedMore(Exception):
-    """The signal that a record goes on behind the bytes given."""
+    """The signal that a record continues behind the given bytes."""
 
 
 class Corrupt(Exception):
     """The error for an unreadable record, which starts at byte `at`; more bytes would not help. `at` counts from the
-    start of the piece given; a caller that reads the file in pieces makes it an offset of the file.
+    start of the given piece. A caller that reads a file in pieces makes it an offset of the file.
     """
 
     def __init__(self, why: str, at: int = 0) -> None:
@@ -36,16 +35,16 @@ class Truncated(Corrupt):
 
 
 def past_end(size: int, left_bytes: int) -> Corrupt:
-    """Return the error for a block that claims `size` bytes where the file has only `left_bytes` more. If those are
-    more than any record has, the size is wrong, and not the end missing.
+    """Return the error for a block that claims `size` bytes although the file has only `left_bytes` more. If those are
+    more than any record can have, the size must be wrong, and the file is not cut off.
     """
     kind = Truncated if left_bytes <= TORN_BYTES_MAX else Corrupt
     return kind(f"a block of {size} bytes, only {left_bytes} are left")
 
 
 class Flaw(Struct, frozen=True):
-    """A flaw: `size` bytes of a file from byte `at` on. `is_torn`: a record was being written there when the server
-    died; the next start cuts it off, and loses nothing that was promised.
+    """A flaw: `size` bytes of a file from byte `at` on. `is_torn`: the server was killed while it wrote a record there;
+    the next start cuts it off, and loses nothing that was promised.
     """
 
     at: int
@@ -60,9 +59,9 @@ class Flaw(Struct, frozen=True):
 
 
 class Damage(Struct, frozen=True):
-    """A part that a recovery could not read: `lost_bytes` bytes of `file` from byte `at` on. `saved_as`: the file that
-    holds a copy of them, or the bytes themselves; "" if nothing does. `is_torn`: a record was being written there when
-    the server died; that is no error.
+    """A part that a recovery could not read: `lost_bytes` bytes of `file` from byte `at` on. `saved_as`: the file with
+    a copy of them, or the bytes themselves; "" if there is no copy. `is_torn`: the server was killed while it wrote a
+    record there, which is not an error.
     """
 
     file: str
@@ -73,7 +72,7 @@ class Damage(Struct, frozen=True):
     is_torn: bool = False
 
     def describe(self) -> str:
-        """Return the line that an operator reads of the damage."""
+        """Return the line about the damage for operators."""
         why = _described(self.why, self.is_torn)
         return f"{self.file}: byte {self.at}, {self.lost_bytes} bytes: {why}; left behind, kept as {self.saved_as}"
 

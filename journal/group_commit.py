@@ -2,18 +2,18 @@
 
 A batch is everything recorded between two writes. `gathering` is the number of the batch that changes join now,
 `durable` the last batch that is synced. A queue with `sync_journal = "always"` gives its journal the number of the
-batch (`Journal.batch`); a session keeps the highest number of the queues that it touched, and its replies leave when
+batch (`Journal.batch`). A session keeps the highest number of the queues that it touched, and its replies leave when
 `durable` has reached it. The file of a queue with a sync interval is put on a list of files that are due. With `"os"` a
-file is synced for a rotation, a transfer or a stop only.
+file is synced only for a rotation, a transfer or a stop.
 
-One `Sync` takes all files that are due, and the folder if a name in it changed. No second one starts while it runs, so
-it serves every reply gathered while the sync before it ran. `call_when_durable(log, then)` calls `then` once everything
-that a log has recorded is synced, whatever its policy: transfers wait with it.
+One `Sync` takes all files that are due, and the folder if a name in it changed. No second sync starts while one is
+running, so it serves every reply that was gathered during the sync before it. `call_when_durable(log, then)` calls
+`then` once everything that a log has recorded is synced, whatever its policy is: transfers wait with it.
 
-An operation of an operator records much, for which no client waits. While clients are served it calls
-`call_when_durable` with `patiently`, and what it records into a queue with "always" is `deferred`: that is synced when
-the operation asks for it, or when a reply depends on it, which the journal reports (`sync_with_batch`). So most replies
-wait for a sync of their own files alone.
+An operation of an operator records many changes that no client waits for. While clients are served it calls
+`call_when_durable` with `patiently`, and its records for a queue with "always" are `deferred`: they are synced when the
+operation asks for it, or when a reply depends on them, which the journal reports (`sync_with_batch`). So most replies
+wait only for a sync of their own files.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ __all__ = ["GroupCommit", "GroupMember", "JournalFailure", "SeparateDevice", "Sy
 NEVER_MS = 2**63 - 1
 T = TypeVar("T")
 
-# With more dirty files than this, one sync of the whole file system is cheaper than one sync each (10 files: 0.24
-# against 1.4 ms), although it also waits for the writes of other programs there. See docs/decisions/0010.
+# With more dirty files than this, one sync of the whole file system is cheaper than one sync for each file (10 files:
+# 0.24 against 1.4 ms), although it also waits for the writes of other programs there. See docs/decisions/0010.
 FILES_ONE_BY_ONE_MAX = 8
 
 
-# Checksums of files that are synced later, or never, wait so long for a sync that happens anyway.
+# Checksums of files that are synced later, or never, wait this long for a sync that happens anyway.
 EXTENTS_MS = 1000
-PATIENCE_MS = 4  # between two syncs that an operation asks for: another client's put fits in between
-DEFERRED_MS = 100  # what is deferred is synced then at the latest
-READ_BACK_BYTES_MAX = 4 << 20  # for them, in one sync, of files that it does not sync: others may wait for that sync
+PATIENCE_MS = 4  # between two syncs that an operation asks for, so that another client's put fits in between
+DEFERRED_MS = 100  # deferred records are synced after this at the latest
+READ_BACK_BYTES_MAX = 4 << 20  # for checksums, in one sync, of files that it does not sync: others may wait for it
 
 
 def is_stricter(sync_ms: int, other_ms: int) -> bool:
@@ -54,8 +54,8 @@ def is_stricter(sync_ms: int, other_ms: int) -> bool:
 
 
 class SeparateDevice:
-    """A file that may lie outside the spool's file system: a sync of that file system does not cover it. `named`: the
-    file of the Fs, once its name is durable; None before that.
+    """A file that may lie outside the spool's file system, so that a sync of that file system does not cover it.
+    `named`: the file of the Fs once its name is durable; None before that.
     """
 
     size: int
@@ -65,14 +65,14 @@ class SeparateDevice:
         return None
 
     def is_on(self, folder: str) -> bool:
-        """Tell whether the file is known to be on the file system of `folder`."""
+        """Tell whether the file is known to lie on the file system of `folder`."""
         return False
 
     def write(self, data: bytes) -> None:
         raise NotImplementedError
 
     def read(self, at: int, count: int) -> bytes:
-        """Refuse: `named` is asked instead."""
+        """Refuse: callers read `named` instead."""
         raise NotImplementedError
 
     def sync(self) -> None:
@@ -105,7 +105,7 @@ class GroupMember(Protocol):
 
     def write(self) -> File:
         """Put pending bytes into the page cache, and return the file that has the last of them. After an OSError a
-        second call goes on where the first one failed.
+        second call continues where the first one failed.
         """
 
     def synced(self, now_ms: int) -> None:
@@ -119,7 +119,7 @@ class Deferrable(GroupMember, Protocol):
 
 
 class Sync(Struct):
-    """A sync of the disk. `run` is the only journal code that leaves the main thread; it calls nothing but sync, and
+    """A sync of the disk. `run` is the only code of the journal that runs in another thread. It only syncs, and writes
     what the redo log needs.
     """
 
@@ -135,10 +135,10 @@ class Sync(Struct):
     unstaged: list[tuple[bytes, int]] = []  # batches still to be written to the redo log
     pieces: list[Piece] = []  # parts of files whose checksums go to the redo log
     is_whole: bool = False  # sync the whole file system, however few files there are
-    is_cut_short: bool = False  # the server stops: what has not begun is left to the sync that ends it
+    is_cut_short: bool = False  # the server stops: files whose sync has not begun are left to the last sync
     is_done: bool = True  # unless it was cut short
-    deferred: tuple[Deferrable, ...] = ()  # of whose deferred records it takes all to the disk
-    is_patient: bool = False  # an operation has asked for it with patience
+    deferred: tuple[Deferrable, ...] = ()  # journals whose deferred records it makes durable, all of them
+    is_patient: bool = False  # an operation has asked for it with `patiently`
 
     def only_region(self) -> Region | None:
         """Return the file of the redo log that `run` would write and sync, if there is nothing else to do."""
@@ -147,7 +147,7 @@ class Sync(Struct):
         return self.redo.region_to_sync()
 
     def run(self) -> None:
-        """Run the sync. Raises JournalFailure; a failed sync is never tried again, because the kernel may have dropped
+        """Run the sync. Raises JournalFailure. A failed sync is never tried again, because the kernel may have dropped
         the pages.
         """
         files = self.files
@@ -171,7 +171,7 @@ class Sync(Struct):
                     self.is_done = False
                     return
                 self.fs.sync_folder(self.folder)
-        except OSError as error:  # an error before the sync
+        except OSError as error:  # a call before the sync failed
             raise JournalFailure(f"cannot sync {self.spool}: {error}") from error
 
 
@@ -191,16 +191,20 @@ class GroupCommit:
         self.folder = folder
         self.redo = redo = redo or RedoLog(fs, folder, "", 0)
         self.wait_for: Callable[[Sync], None] = lambda sync: None
-        """Set by the server or the simulator: return once this running sync has run."""
+        """A function that returns once this running sync has run; set by the server or the simulator."""
         redo.wait_for_sync = self._wait_for_sync
         self.ballast = ballast
         self.on_refused: Callable[[str, OSError, int], None] = lambda path, error, now_ms: None
-        """Set by the broker: the system refuses a rotation of the journal at this path, which goes on as it is."""
+        """A function that the broker sets. Called when the system refuses a rotation of the journal at this path, whose
+        file stays as it is.
+        """
         self.open_files = OpenFiles()
         self.before_write: Callable[[], None] | None = None  # set only while there is something to do
-        """Makes durable what must be on the disk before anything that is recorded now. May raise JournalFailure."""
+        """A function that makes durable what must be on the disk before any later record. It may raise
+        JournalFailure.
+        """
         self.after_sync: Callable[[int], None] | None = None  # set only while there is something to do
-        """Called when a sync has ended, behind everything else. May raise JournalFailure."""
+        """A function that is called when a sync has ended, after everything else. It may raise JournalFailure."""
         self.gathering = 1  # the batch that changes join now
         self.durable = 0  # every batch up to this one is durable
         self.synced_ms = 0  # when the last sync ended
@@ -214,7 +218,7 @@ class GroupCommit:
         self._syncing: dict[File, None] = {}  # the files of the running sync
         self._now: dict[File, None] = {}
         self._later: dict[File, int] = {}
-        self._next_due_ms = NEVER_MS  # never later than the first of _later, of the folder and of _unchecked
+        self._next_due_ms = NEVER_MS  # at most the earliest of _later, of the folder and of _unchecked
         self._unchecked: dict[File, None] = {}  # files with new bytes whose checksums the redo log still needs
         self._checks_due_ms = NEVER_MS
         self._folder_changed = False
@@ -223,17 +227,19 @@ class GroupCommit:
         self._patiently_asked: dict[GroupMember, None] = {}
         self._patiently_then: list[Callable[[int], None]] = []
         self._patient_until_ms = 0
-        self.defers: dict[Deferrable, None] = {}  # what these record now is an operation's
-        self._deferred: dict[Deferrable, File | None] = {}  # the file that has the last of it; None: not written
+        self.defers: dict[Deferrable, None] = {}  # these record changes of an operation now
+        self._deferred: dict[Deferrable, File | None] = {}  # the file with the last of them; None: not written
         self._closing: list[File] = []
         self._sealed: dict[File, None] = {}
         self.is_stopping = False
-        """The server stops: each sync is one of the whole file system, and no journal is rotated behind it."""
+        """True while the server stops: each sync is one of the whole file system, and no journal is rotated
+        after it.
+        """
         self._is_last = False  # no write follows this sync
 
     def failure(self, failed: str, error: OSError) -> JournalFailure:
-        """Return the error that ends a process which has tried to change files and cannot know how far that came. The
-        next one sees it: no sync has failed, so what the system shows of the files is what they are.
+        """Return the error that ends a process which has tried to change files and cannot know how far that came. No
+        sync has failed, so the next process sees the files as they are.
         """
         return JournalFailure(f"{failed}: {described(error)}")
 
@@ -249,7 +255,7 @@ class GroupCommit:
             self._waited_for = True
 
     def sync_with_batch(self, member: Deferrable) -> None:
-        """Sync what is deferred of `member` with the batch that is gathered now: a reply rests on it."""
+        """Sync the deferred records of `member` with the current batch, because a reply depends on them."""
         member.is_deferred = False
         self._deferred.pop(member, None)
         if not member.is_erased:
@@ -258,7 +264,7 @@ class GroupCommit:
             self._waited_for = True
 
     def change_folder(self, sync_ms: int, now_ms: int) -> int:
-        """Note that a file was created, renamed or removed under a sync policy. Returns the batch that a reply about it
+        """Note that a file was created, renamed or removed under a sync policy. Return the batch that a reply about it
         waits for, or 0.
         """
         self._folder_changed = True
@@ -270,18 +276,18 @@ class GroupCommit:
         return 0
 
     def admits(self, size: int) -> bool:
-        """Tell whether `size` more bytes can be promised a place on the disk: by the ballast, or by room beside it."""
+        """Tell whether `size` more bytes can be promised a place on the disk, by the ballast or by other room."""
         if self.pending_bytes + size <= self.budget_bytes:
             return True
         return self.ballast.has_room_for(self.pending_bytes + size)
 
     @property
     def is_full(self) -> bool:
-        """True if nothing may be added to the spool, because the disk is full."""
+        """True if nothing may be added to the spool because the disk is full."""
         return self.budget_bytes < 0
 
     def write(self, now_ms: int) -> list[GroupMember]:
-        """Close the batch: everything recorded goes to the page cache. Returns the journals that had something.
+        """Close the batch: everything recorded goes to the page cache. Return the journals that had pending records.
 
         Raises JournalFailure.
         """
@@ -306,7 +312,7 @@ class GroupCommit:
                 self._now[file] = None
                 if takes_now and (named := file if type(file) is NamedFile else named_file(file)) is not None:
                     binding = named.binding
-                    # Most files are in the right state already: a call for each would cost more than the rest of this
+                    # Most files are in the right state already. A call for each would cost more than the rest of this
                     # loop.
                     is_known = isinstance(binding, Binding) and binding.has_data is takes_data
                     if not is_known and (takes_data or binding is not None):
@@ -325,22 +331,22 @@ class GroupCommit:
         return touched
 
     def _adopt_now(self, named: NamedFile, file: File, *, has_data: bool) -> None:
-        """Tell the redo log of `file`, which clients wait for. A file that the running sync takes to the disk itself is
-        left to the next: batches of what it has now would follow that sync, and a power cut between two of them would
-        cut it off where the first one ends.
+        """Tell the redo log about `file`, which clients wait for. A file in the running sync is left to the next one:
+        otherwise batches with its present bytes would follow that sync, and a power cut between two of them would cut
+        the file off where the first one ends.
         """
         if named.binding is not None or file not in self._syncing:
             self.redo.adopt(named, has_data=has_data)
 
     def write_or_release_ballast(self, write: Callable[[], T], path: str) -> T:
-        """Write what has been admitted, if need be at the ballast's cost. Raises JournalFailure."""
+        """Write what has been admitted; release the ballast if necessary. Raises JournalFailure."""
         try:
             return write()
         except OSError as error:
             return self._release_ballast_and_retry(error, write, path)
 
     def try_or_release_ballast(self, write: Callable[[], None]) -> None:
-        """Write what need not be written, if need be at the ballast's cost. Raises OSError."""
+        """Write something optional; release the ballast if necessary. Raises OSError."""
         try:
             write()
         except OSError as error:
@@ -356,14 +362,14 @@ class GroupCommit:
         return self.write_or_release_ballast(write, path)
 
     def _check(self, file: File, now_ms: int) -> None:
-        """Have the redo log take checksums of what is written to `file`; at once if the log has not known the file,
-        because until then it cannot tell that something is missing there.
+        """Let the redo log take checksums of what is written to `file`. If the log did not know the file, do it at
+        once, because the log could not tell that something is missing in it.
         """
         named = named_file(file)
         if named is not None:
             if named.binding is None and file in self._syncing:
-                # The running sync does not tell the log of this file. If the log knew the file before that sync ends,
-                # recovery would cut the file off where its records begin, although replies rest on this sync.
+                # The running sync does not tell the log about this file. If the log knew the file before that sync
+                # ends, recovery would cut the file off where its records begin, although replies depend on this sync.
                 due_ms = now_ms
             else:
                 due_ms = now_ms if self.redo.adopt(named, has_data=False) else now_ms + EXTENTS_MS
@@ -379,12 +385,12 @@ class GroupCommit:
             self._next_due_ms = min(self._next_due_ms, due_ms)
 
     def release_ballast(self) -> None:
-        """Release the ballast: the disk is full, and nothing that grows the spool is admitted from now on."""
+        """Release the ballast, because the disk is full. Nothing that grows the spool is admitted from now on."""
         self.ballast.release()
         self._take_budget()
 
     def restore_ballast(self) -> bool:
-        """Try to restore the ballast; True if puts are accepted now."""
+        """Try to restore the ballast. Return True if puts are accepted now."""
         self.failed_sync.set_room_aside()
         standing = self.ballast.create()
         self._take_budget()
@@ -395,14 +401,14 @@ class GroupCommit:
         self.commit_above_bytes = max(0, self.budget_bytes) >> 1
 
     def ask_for_sync(self, member: GroupMember) -> None:
-        """Include `member` in the next sync, whatever its policy; then call its `synced`."""
+        """Include `member` in the next sync, whatever its policy is; then call its `synced`."""
         self._asked[member] = None
 
     def call_when_durable(self, member: GroupMember, then: Callable[[int], None], *, patiently: bool = False) -> None:
-        """Call `then(now_ms)` once everything that `member` has recorded by now is on the disk, whatever its policy.
-        `patiently`: no sync begins for it within PATIENCE_MS of the last such one.
+        """Call `then(now_ms)` once everything that `member` has recorded so far is durable, whatever its policy is.
+        `patiently`: no sync begins for it within PATIENCE_MS of the last such sync.
 
-        Of a journal that has been erased meanwhile, that is its erasure.
+        If the journal has been erased meanwhile, the call waits for the erasure.
         """
         asked, thens = (self._patiently_asked, self._patiently_then) if patiently else (self._asked, self._then)
         if member.is_erased:
@@ -412,7 +418,7 @@ class GroupCommit:
         thens.append(then)
 
     def include_patient(self) -> None:
-        """Let the next sync begin for those who have asked patiently, too."""
+        """Let the next sync begin for patient callers, too."""
         self._patient_until_ms = 0
 
     def _merge_patient(self) -> None:
@@ -428,24 +434,24 @@ class GroupCommit:
 
     @property
     def is_asked(self) -> bool:
-        """True if a sync is asked for that is to begin at once."""
+        """True if a sync is requested that is to begin at once."""
         return self._running is None and bool(self._then or self._asked)
 
     def next_due_ms(self) -> int:
-        """Return when the next sync is due that no batch waits for; NEVER_MS if none is, or while one runs: the turn
-        that hears of its end begins the next.
+        """Return when the next sync is due that no batch waits for. Return NEVER_MS if none is due, or while one is
+        running: its end begins the next.
         """
         if self._running is not None:
             return NEVER_MS
         return min(self._next_due_ms, self._patient_until_ms) if self._patiently_then else self._next_due_ms
 
     def start_sync(self, now_ms: int) -> Sync | None:
-        """Return the sync that must run now; None if none must, or while another one runs."""
+        """Return the sync that must run now; None if none must, or another one is running."""
         if self._running is not None:
             return None
         last = self.gathering - 1
         is_patient = False
-        # Who has asked without patience may wait for what one who has asked with patience does then.
+        # An impatient caller may wait for something that a patient caller does after its sync.
         if self._patiently_then and (self._patient_until_ms <= now_ms or self._asked or self._then):
             is_patient = True
             self._merge_patient()
@@ -471,18 +477,18 @@ class GroupCommit:
         return sync
 
     def start_hurried_sync(self, now_ms: int) -> Sync | None:
-        """Return what `start_sync` does, also for those who have asked patiently."""
+        """Return what `start_sync` does, also for patient callers."""
         self.include_patient()
         return self.start_sync(now_ms)
 
     def _take_deferred(self, sync: Sync, files: dict[File, None]) -> None:
-        """Note whose deferred records `sync` takes to the disk: all that is recorded is written."""
+        """Note whose deferred records `sync` makes durable. All records are written."""
         sync.deferred = tuple([member for member, file in self._deferred.items() if file in files])
         for member in sync.deferred:
             self._later.pop(self._deferred.pop(member), None)  # type: ignore[arg-type]
 
     def _log_plain(self, sync: Sync) -> None:
-        """Let the redo log take over what it covers of a sync that clients wait for."""
+        """Let the redo log replace the file syncs of a sync that clients wait for, as far as it can."""
         redo = self.redo
         if redo.takes_data:
             uncovered = redo.uncovered_files(sync.files)
@@ -496,7 +502,7 @@ class GroupCommit:
             sync.redo, sync.unstaged = redo, [] if redo.stage() else redo.take_sealed()
 
     def _pieces(self, files: Iterable[File]) -> list[Piece]:
-        """Return the pieces that the redo log must have checksums of before these files count as synced."""
+        """Return the pieces whose checksums the redo log must have before these files count as synced."""
         pieces = []
         for file in files:
             named = named_file(file)
@@ -506,8 +512,8 @@ class GroupCommit:
         return pieces
 
     def _pieces_due(self, now_ms: int, synced: Container[File]) -> tuple[list[Piece], list[File]]:
-        """Return the pieces that the redo log is to have checksums of although their files are not synced, and these
-        files. A file that the log has not known may be among those that are `synced`: of that it gets all.
+        """Return the pieces whose checksums the redo log must take although their files are not synced, and these
+        files. A file that the log did not know may be one of those that are `synced`: the log gets all of it.
         """
         pieces: list[Piece] = []
         files = []
@@ -531,10 +537,10 @@ class GroupCommit:
         return pieces, files
 
     def _gather(self, last: int, now_ms: int) -> tuple[dict[File, None], Sync]:
-        """Gather a sync that takes more along than what clients wait for."""
+        """Gather a sync that also takes files that no client waits for."""
         asked, then = tuple(self._asked), tuple(self._then)
         for member in asked:
-            self._now[member.file] = None  # opening one may close another, which is synced then
+            self._now[member.file] = None  # opening a file may close another, which is synced then
         files = {**self._now, **self._take_due(now_ms)}
         self._asked.clear()
         self._then.clear()
@@ -565,7 +571,7 @@ class GroupCommit:
         return due
 
     def finish_sync(self, sync: Sync, now_ms: int) -> None:
-        """Finish `sync`, which has run without an error: its batch is durable."""
+        """Finish `sync`, which has run without an error. Its batch is durable."""
         assert sync is self._running
         self._running = None
         self._syncing = {}
@@ -596,17 +602,17 @@ class GroupCommit:
             self.after_sync(now_ms)
 
     def cut_short(self) -> None:
-        """Have the running sync leave its other files to the one that ends the server. Not if something is to be done
-        when it has ended: that would take a sync of its own.
+        """Let the running sync leave its remaining files to the one that ends the server. Do nothing if something else
+        must be done when it has ended, which would need a sync of its own.
         """
         if self._running is not None and not self._running.then:
             self._running.is_cut_short = True
 
     def _take_back(self, sync: Sync) -> None:
-        """Take back `sync`, which was cut short: the next one does all of it."""
+        """Undo the start of `sync`, which was cut short. The next sync does all of it."""
         self._started = self.durable
         self._now = {**dict.fromkeys(sync.files), **self._now}
-        for file in self._closing:  # it needs no sync any more
+        for file in self._closing:  # the file needs no sync any more
             self._now.pop(file, None)
             file.close()
         self._closing.clear()
@@ -620,20 +626,21 @@ class GroupCommit:
         except OSError as error:
             if error.errno in BROKEN_ERRNOS:
                 raise self.failure(f"cannot rotate {member.path}", error) from error
-            # No room for another file, no descriptor, or no permission: try again when the journal has grown.
+            # No room for another file, no descriptor, or no permission. Try again when the journal has grown.
             self.on_refused(member.path, error, now_ms)
 
     @property
     def has_followers(self) -> bool:
-        """True if something is to be done when the next sync has ended."""
+        """True if something must be done when the next sync has ended."""
         return bool(self._then or self._patiently_then)
 
     def sync_for_shutdown(self, now_ms: int) -> None:
-        """Write all, and make all of the spool durable with one sync: the server stops, and records nothing any more.
+        """Write everything and make all of the spool durable with one sync. The server stops, and records nothing any
+        more.
 
-        The redo log is not told of it. A power cut before `version` says that the log is not in use any more may undo
-        what is written here, as if it had come before this sync: nothing may rest on that sync until then. Raises
-        JournalFailure.
+        The redo log does not learn of this sync. Until `version` says that the log is not in use any more, a power cut
+        may undo what is written here, as if it had come before this sync: nothing may depend on the sync until then.
+        Raises JournalFailure.
         """
         assert self._running is None and not self.has_followers
         self.write(now_ms)
@@ -648,7 +655,7 @@ class GroupCommit:
         self.finish_sync(sync, now_ms)
 
     def sync_all(self, now_ms: int) -> None:
-        """Write and sync everything on the spot: at start and stop, where no client is served meanwhile."""
+        """Write and sync everything at once. Used at start and stop, when no client is served."""
         assert self._running is None
         self.write(now_ms)
         self._next_due_ms = now_ms
@@ -659,19 +666,19 @@ class GroupCommit:
             self.write(now_ms)
 
     def is_waiting_for(self, file: File) -> bool:
-        """Tell whether `file` is still to be synced; a journal that is left to the OS never is."""
+        """Tell whether `file` is still to be synced. A journal with the policy "os" never is."""
         return file in self._syncing or file in self._now or self._later.get(file, NEVER_MS) != NEVER_MS
 
     def sync_at_once(self, member: GroupMember, now_ms: int) -> None:
-        """Write all that is recorded and sync what `member` has: what is written down next, elsewhere, rests on that.
-        Raises JournalFailure.
+        """Write all records and sync those of `member` at once, because something that is written elsewhere next
+        depends on them. Raises JournalFailure.
         """
         self.write(now_ms)
         self._wait_for_sync()
         member.file.sync()
 
     def sync_now(self, file: File) -> bool:
-        """Sync `file` at once if that is due, so that it can be closed; False while a running sync holds it.
+        """Sync `file` at once if that is due, so that it can be closed. Return False while a running sync uses it.
 
         Raises JournalFailure.
         """
@@ -682,8 +689,8 @@ class GroupCommit:
         return True
 
     def try_close(self, file: File, is_busy: bool, force: bool) -> bool:
-        """Close a member's file unless it `is_busy` or a sync is due; `force`: make that sync at once. Whether it is
-        closed. Raises JournalFailure.
+        """Close a member's file unless it `is_busy` or a sync is due. `force`: make that sync at once. Return whether
+        it is closed. Raises JournalFailure.
         """
         if (is_busy or self.is_waiting_for(file)) and not (force and self.sync_now(file)):
             return False
@@ -691,7 +698,7 @@ class GroupCommit:
         return True
 
     def forget(self, member: GroupMember) -> None:
-        """Forget `member`, which is going away with whatever it had pending."""
+        """Forget `member`, which is removed with its pending records."""
         if member in self._touched:
             self._touched.remove(member)
         self._asked.pop(member, None)
@@ -709,7 +716,7 @@ class GroupCommit:
             self._check(file, now_ms)
 
     def tighten(self, member: GroupMember) -> None:
-        """Tighten the policy of `member` from now on: what it has written before is as safe as what follows."""
+        """Tighten the policy of `member` from now on. Its earlier records become as safe as the later ones."""
         if member.sync_ms == 0:
             self._now[member.file] = None
             member.batch = self.gathering
@@ -718,8 +725,8 @@ class GroupCommit:
             self._later[member.file] = self._next_due_ms = 0
 
     def complete(self, file: File) -> None:
-        """Complete `file`, which has been synced: nothing more is written to it, and what follows in other files may
-        rest on that.
+        """Complete `file`, which has been synced. Nothing more is written to it, and later records in other files may
+        depend on it.
         """
         named = named_file(file)
         # A binding in `released` may cover fewer bytes than have been written since.
@@ -727,12 +734,12 @@ class GroupCommit:
             self.redo.complete(named)
 
     def seal(self, file: File, now_ms: int) -> None:
-        """Seal `file`, to which nothing more is written: sync it next, then close it."""
+        """Seal `file`, to which nothing more is written. Sync it next, then close it."""
         self._sealed[file] = None
         self._later[file] = self._next_due_ms = min(now_ms, self._next_due_ms)
 
     def is_sealing(self, path: str) -> bool:
-        """Tell whether the file at `path` is sealed and still to be synced."""
+        """Tell whether the file at `path` is sealed but not synced yet."""
         return any((named := named_file(file)) is not None and named.path == path for file in self._sealed)
 
     def _close_sealed(self, sync: Sync) -> None:
@@ -743,7 +750,7 @@ class GroupCommit:
                 file.close()
 
     def close_after_sync(self, file: File) -> None:
-        """Close `file`, which needs no further sync, or after the running sync if that may hold it."""
+        """Close `file`, which needs no further sync; after the running sync, if that may use it."""
         self._now.pop(file, None)
         self._later.pop(file, None)
         self._unchecked.pop(file, None)

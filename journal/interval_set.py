@@ -1,4 +1,4 @@
-"""A set of integers, kept as intervals: a million confirmed ids in a row take as much memory as one."""
+"""A set of integers, kept as intervals: a million consecutive confirmed ids take as much memory as one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import islice
 
 
 class IntervalSet:
-    """Integers in ascending order. Intervals never touch; `starts` are their first members."""
+    """Integers in ascending order. Intervals never touch; `starts` has the first member of each."""
 
     __slots__ = ("_ends", "starts")
 
@@ -20,7 +20,7 @@ class IntervalSet:
 
     @classmethod
     def from_intervals(cls, intervals: Iterable[tuple[int, int]]) -> IntervalSet:
-        """Return the ids that lie in one of the intervals (first, last), which may be in any order, overlap and
+        """Return the set of the ids in any of the intervals (first, last), which may be in any order, overlap and
         touch.
         """
         ids = cls()
@@ -63,7 +63,7 @@ class IntervalSet:
         ends[low:high] = [last]
 
     def discard(self, item_id: int) -> None:
-        """Take one number out, if it is there."""
+        """Remove one number, if it is in the set."""
         at = bisect_right(self.starts, item_id) - 1
         if at < 0 or item_id > self._ends[at]:
             return
@@ -73,21 +73,19 @@ class IntervalSet:
         self._ends[at : at + 1] = [high for _, high in remaining]
 
     def drop_through(self, item_id: int) -> None:
-        """Forget the ids up to `item_id`."""
+        """Remove the ids up to `item_id`."""
         dropped = bisect_right(self._ends, item_id)
         del self.starts[:dropped], self._ends[:dropped]
         if self.starts and self.starts[0] <= item_id:
             self.starts[0] = item_id + 1
 
     def reach(self, item_id: int) -> int:
-        """Return the last id of the interval that holds `item_id`; the one before `item_id` if none does."""
+        """Return the last id of the interval that contains `item_id`; `item_id` - 1 if none does."""
         at = bisect_right(self.starts, item_id) - 1
         return self._ends[at] if at >= 0 and item_id <= self._ends[at] else item_id - 1
 
     def nth_outside(self, item_id: int, count: int) -> int:
-        """Return, of the numbers from `item_id` on that are not in the set, the one that has `count` of them
-        before it.
-        """
+        """Return the number, from `item_id` on and not in the set, that has `count` such numbers before it."""
         at = bisect_left(self._ends, item_id)
         for start, end in zip(islice(self.starts, at, None), islice(self._ends, at, None), strict=True):
             if count < start - item_id:

@@ -1,5 +1,5 @@
-"""The files of a queue's journal by their purpose, in either format: a Log of Kestrel's takes both items and removals;
-in libkestrel's format these are two files.
+"""The files of a queue's journal by their purpose, in either format. In Kestrel's format one Log records both items and
+removals; in libkestrel's format these are two files.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ from staniel.journal.libkestrel.writer import StreamWriter
 from staniel.queues.interfaces import Journal
 
 Pinned = list[Log | ReaderLog | StreamWriter]
-"""Files of a queue that are kept as they are: neither rewritten nor deleted."""
+"""Files of a queue that must stay as they are: neither rewritten nor deleted."""
 
 
 def removal_log(journal: Journal) -> Log | ReaderLog | None:
-    """Return the file that says which items are gone; None for a queue in memory alone."""
+    """Return the file that records removals; None for a queue without a journal."""
     return journal if isinstance(journal, Log | ReaderLog) else None
 
 
 def append_log(journal: Journal) -> Log | StreamWriter | None:
-    """Return the file that takes new items; None for a queue in memory alone."""
+    """Return the file that records new items; None for a queue without a journal."""
     if isinstance(journal, ReaderLog):
         return journal.writer
     return journal if isinstance(journal, Log) else None
 
 
 def primary_log(journal: Journal) -> Log | StreamWriter | ReaderLog | None:
-    """Return the file that grows with the queue: a fan-out child in libkestrel's format has a reader file of
-    its own only.
+    """Return the file that grows with the queue. A fan-out child in libkestrel's format has only a reader file of its
+    own.
     """
     if isinstance(journal, ReaderLog) and journal.queue_name == journal.queue:
         return journal.writer
@@ -43,8 +43,8 @@ def total_bytes(journal: Journal) -> int:
 
 
 def next_write_position(log: Log | StreamWriter) -> tuple[int, int]:
-    """Return where the next item will be written, as `Search.position_after` takes it: behind the file of
-    this number, at this byte or later.
+    """Return where the next item will be written, as `Search.position_after` takes it: in a file after this number, or
+    at this byte or later.
     """
     if isinstance(log, StreamWriter):
         return log.newest_number - 1, log.current_bytes

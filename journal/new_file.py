@@ -1,4 +1,4 @@
-"""A file of the spool's own folder that is appended to and whose name must become durable with its first sync."""
+"""A file of the spool's own folder that is appended to. Its first sync makes its name durable, too."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 class NewFile(SeparateDevice):
-    """A file whose first sync makes its name durable as well, and that of the file which had it before. `sync` may run
-    in another thread.
+    """A file whose first sync also makes its name durable, and that of the file that had the name before. `sync` may
+    run in another thread.
     """
 
     def __init__(self, fs: Fs, folder: str, path: str) -> None:
@@ -35,7 +35,7 @@ class NewFile(SeparateDevice):
             self._is_named = True
 
     def is_on(self, folder: str) -> bool:
-        return True  # a start refuses an own folder on another file system than the spool
+        return True  # the own folder is on the spool's file system; otherwise the start was refused
 
     def is_at(self, path: str) -> bool:
         return self._file.is_at(path)

@@ -1,5 +1,5 @@
-"""The file of a running operation as a member of the commit group: its frames are written with a turn's commit and
-synced with what clients wait for, so no client waits for a sync of its own.
+"""The file of a running operation as a member of the commit group. Its frames are written with a turn's commit and
+synced together with what clients wait for, so no client waits for a sync of its own.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from staniel.journal.new_file import NewFile
 
 
 class OperationFile:
-    """The appender of frames to one undo file. Items rest on the frames as on transfer_log's intents: an error of a
-    write ends the process, unless the reserve makes room. `is_lost`: another program has removed or cut the file.
+    """The appender of frames to one undo file. Items depend on the frames as on transfer_log's intents, so a failed
+    write ends the process, unless releasing the reserve makes room. `is_lost`: another program has removed or cut the
+    file.
     """
 
     batch = 0
@@ -35,12 +36,12 @@ class OperationFile:
 
     @property
     def is_lost(self) -> bool:
-        with suppress(OSError):  # the disk does not tell
+        with suppress(OSError):  # the disk cannot say
             return not self._file.is_at(self.path)
         return False
 
     def append(self, data: bytes) -> None:
-        """Add a frame; `GroupCommit.call_when_durable` tells when it is durable."""
+        """Add a frame. `GroupCommit.call_when_durable` tells when it is durable."""
         if not self._pending:
             self._group.mark_dirty(self)
         self._pending.append(data)
@@ -57,7 +58,7 @@ class OperationFile:
         return self._file
 
     def synced(self, now_ms: int) -> None:
-        """Do nothing after a sync: the file has no work that waits for one."""
+        """Do nothing after a sync: no work of this file waits for one."""
 
     def close(self) -> None:
         """Close the file. All frames are written; nothing more is appended."""

@@ -1,6 +1,6 @@
 """The server's own files in `.staniel`: what a running server does when another program removes or cuts one.
 
-docs/spool.md has the same table for operators; tests/broker/test_lost_own_files.py takes each file away.
+docs/spool.md has the same table for operators. tests/broker/test_lost_own_files.py removes each file.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from msgspec import Struct
 
 
 class Loss(Enum):
-    """The effect of the loss of a file on a running server."""
+    """The effect on a running server when a file is lost."""
 
-    ENDS = "ends the server"  # exit code 3: the file guards the spool, or replies rest on it
+    ENDS = "ends the server"  # exit code 3: the file guards the spool, or replies depend on it
     REMADE = "made again"  # with a warning
     NOTHING = "nothing"  # a running server does not need it
 
@@ -46,7 +46,7 @@ LOSSES = {
     "damaged": Loss.NOTHING,
     "aside.*": Loss.NOTHING,
 }
-"""Losses by name in the own folder, files first; a folder stands for the files in it."""
+"""Losses by name in the own folder, files first. The entry of a folder is about the files in it."""
 
 
 class KeptFile(Struct, frozen=True):

@@ -1,8 +1,8 @@
-"""Renewal of files at a start after a failed sync of an earlier run: which files and names, and which are out of reach.
-failed_sync.py does the writing.
+"""Renewal of files at a start after a failed sync of an earlier run: which files and names are renewed, and which
+cannot be reached. failed_sync.py does the writing.
 
-The files that the mark lists are renewed wherever they lie, also where this run does not serve them: afterwards the
-mark is removed.
+The files that the mark lists are renewed wherever they are, including those that this run does not serve, because the
+mark is removed after that.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from staniel.journal.spool_listing import SpoolListing
 from staniel.journal.undo_file import FOLDER as UNDO_FOLDER
 from staniel.journal.workq import files as workq_files
 
-RENEWED = ("intents", "status", "paused")  # own files that are read at the next start
-UNSURE_SEGMENTS = 2  # the one that was written to, and the one before it, which may lack its last sync
+RENEWED = ("intents", "status", "paused")  # own files that the next start reads
+UNSURE_SEGMENTS = 2  # the current one, and the one before it, which may lack its last sync
 TEMPORARY = re.compile(r"~~\d+$|\.new$|\.rw$|^\.staniel-ballast$")
 
 
 class Renewed(Struct, frozen=True):
-    """The result of a renewal. `files`: how many were written anew. `left`: paths that were out of reach, and stay in
+    """The result of a renewal. `files`: how many were rewritten. `left`: paths that could not be reached, and stay in
     doubt.
     """
 
@@ -39,8 +39,8 @@ class Renewed(Struct, frozen=True):
 
 
 class Renewal:
-    """The renewal of one spool at one start. `own`: the spool's own folder. `jobs`: where the command log is;
-    `serves_jobs`: this process has its locks.
+    """The renewal of one spool at one start. `own`: the spool's own folder. `jobs`: the folder of the command log;
+    `serves_jobs`: this process has locked it.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Renewal:
         self._streams: set[str] = set()
 
     def run(self, listing: SpoolListing) -> Renewed:
-        """Write the files anew. Raises OSError, JournalFailure."""
+        """Rewrite the files. Raises OSError, JournalFailure."""
         try:
             return self._run(listing)
         finally:
@@ -88,9 +88,9 @@ class Renewal:
         return Renewed(len(sizes), [*left_names])
 
     def _groups(self, sizes: dict[str, int], gone: list[str], old: set[str]) -> tuple[list[RenewalGroup], RenewalGroup]:
-        """Return the groups of files that are renewed together: the files of a queue, whatever their format, with their
-        sidecars. Old segments are renewed before the newer ones and each for itself, as they have been written: there
-        may be many.
+        """Return the groups of files that are renewed together: the files of a queue in either format, with their
+        sidecars. Old segments are renewed before the newer ones, one by one in the order of their writing, because
+        there may be many.
         """
         groups: dict[str, RenewalGroup] = {}
         apart = RenewalGroup()
@@ -110,15 +110,15 @@ class Renewal:
         return sorted(groups.values(), key=lambda group: not group.pairs or group.pairs[0][0] not in old), apart
 
     def _older_segments(self, listing: SpoolListing, suspects: list[str]) -> set[str]:
-        """Return the segments that have others behind them and are not in the mark: all of them are in doubt if it is
-        torn.
+        """Return the segments that have later ones and are not in the mark. If the mark is torn, all of them are in
+        doubt.
         """
         names = [name for files in listing.streams.values() for name in _in_order(files.segments)[:-UNSURE_SEGMENTS]]
         return {f"{self.folder}/{name}" for name in names} - {*suspects}
 
     def _clear(self, paths: Iterable[str]) -> None:
-        """Remove files that an earlier start has copied under temporary names and did not come to list, as far as the
-        system lets them go.
+        """Remove files that an earlier start has copied under temporary names but did not list, if the system allows
+        it.
         """
         renewed = {*paths}
         for folder in dict.fromkeys(path.rpartition("/")[0] for path in renewed):
@@ -134,7 +134,7 @@ class Renewal:
 
     def _written_files(self, listing: SpoolListing, mark: SuspectPaths) -> list[str]:
         """Return the files that the server writes to, whatever the mark says. Segments are synced before or soon after
-        they are sealed: those that were not are in the mark, if it is whole.
+        they are sealed. If the mark is whole, it has those that were not.
         """
         names = [name for name, files in listing.kestrel.items() if files.current]
         if mark.is_torn:  # a missing line may be about a segment that has just been sealed
@@ -153,8 +153,8 @@ class Renewal:
         return [*paths, *(f"{self.jobs}/{name}" for name in self._newest(segments, mark))]
 
     def _left_out(self, listing: SpoolListing, mark: SuspectPaths) -> set[str]:
-        """Return paths that are there and that no start reads: archives that a pack replaces, and empty packs. The
-        system may refuse to write them anew, as it has refused to remove them.
+        """Return existing paths that no start reads: archives that a pack replaces, and empty packs. The system may
+        refuse to rewrite them, as it has refused to remove them.
         """
         to_go, suspects = {*mark.gone, *mark.removals}, {*mark.names, *mark.files, *mark.puts}
         left_out = set()
@@ -164,7 +164,7 @@ class Renewal:
                 path = f"{self.folder}/{name}"
                 if path in to_go:
                     continue
-                with suppress(OSError):  # a pack that cannot be read costs its queue
+                with suppress(OSError):  # recovery blocks the queue of an unreadable pack
                     if not is_empty_pack(self.fs, path):
                         numbers.append(number)
                     elif path not in suspects:
@@ -180,8 +180,8 @@ class Renewal:
             return []
 
     def _renamed(self, listing: SpoolListing) -> list[str]:
-        """Return the names that archives may have had before. A power cut would bring such a name back beside the
-        archive, so its items would come twice.
+        """Return the names that archives may have had before. A power cut could bring such a name back next to the
+        archive, and its items would come twice.
         """
         names = []
         for queue, files in listing.kestrel.items():
@@ -198,15 +198,15 @@ class Renewal:
             return []
 
     def _counts(self, path: str) -> bool:
-        """Tell whether a file's content and name matter: temporary files are worth nothing."""
+        """Tell whether a file's content and name matter. Temporary files do not."""
         folder, _, name = path.rpartition("/")
         if folder == self.own:
             return name in RENEWED
         return not TEMPORARY.search(name)
 
     def _reachable(self, paths: list[str]) -> list[str]:
-        """Return `paths` without those in the sidecars' folder if that does not exist: it was made, and the power cut
-        has removed it.
+        """Return `paths` without those in the sidecars' folder if that does not exist: the power cut has removed the
+        new folder.
         """
         folder = kestrel_files.sidecar_folder(self.folder)
         try:
@@ -216,7 +216,7 @@ class Renewal:
         return paths
 
     def _out_of_reach(self, paths: Iterable[str]) -> list[str]:
-        """Return the paths in folders that do not exist, or that another process uses now. The other folders are held
+        """Return the paths in folders that do not exist, or that another process uses now. The other folders are locked
         until the renewal ends.
         """
         refused: dict[str, bool] = dict.fromkeys(self._ours, False)
@@ -246,8 +246,8 @@ class Renewal:
             return -1
 
     def _temp(self, path: str) -> str:
-        """Return the path to which new bytes for `path` are written: a name that every start clears away. Paths that
-        the mark may list have each a number of its own.
+        """Return the path to which new bytes for `path` are written: a name that every start removes. Paths that the
+        mark may list have a number of their own each.
         """
         folder, _, name = path.rpartition("/")
         if not self._is_ours(folder):
@@ -260,7 +260,7 @@ class Renewal:
                 temp = f"{folder}/{kestrel_files.temp_name(queue, number)}"
             else:
                 temp = f"{folder}/{libkestrel_files.temp_name(name, number)}"
-            if self._size(temp) < 0:  # one that the system refuses to remove may be there
+            if self._size(temp) < 0:  # the system may have refused to remove an older one
                 return temp
 
 

@@ -1,4 +1,4 @@
-"""Work that is too much for one turn, written as a generator: it yields how many items it has just done, and returns
+"""Work that is too long for one turn, written as a generator. It yields how many items it has just done, and returns
 its result.
 """
 
@@ -23,7 +23,7 @@ def sliced(rows: Iterable[Row]) -> Iterator[list[Row]]:
 
 
 class SlicedWork(Generic[Result]):
-    """Work under way. `result` is there once it `is_over`. Work that fits one slice is over after one step."""
+    """Running work. `result` is set once it `is_over`. Work that fits into one slice is over after one step."""
 
     result: Result
 

@@ -1,6 +1,6 @@
-"""A spool folder: its lock, its version, its journals in both formats, and where new ones are made.
+"""A spool folder: its lock, its version, its journals in both formats, and the creation of new ones.
 
-Everything that is not a journal is in the sub-folder `.staniel/`, so that an older server still starts on the same
+All files that are not journals are in the sub-folder `.staniel/`, so that an older server still starts on the same
 spool.
 """
 
@@ -82,14 +82,14 @@ class SpoolError(Exception):
 
 def refused_start(error: OSError, path: str) -> SpoolError:
     """Return the error that refuses a start after the system refuses a file. Without that file the server would serve
-    something else than what the last server left. The error may pass, and says nothing of the file's content.
+    something else than what the last server left. The error may pass, and does not mean that the file is damaged.
     """
     return SpoolError(f"{described(error, path)}; {remedy(error, HINT)}")
 
 
 def check_version(fs: Fs, folder: str) -> bytes | None:
-    """Return the id of the redo log that the last server of a spool has left in use, empty if none is in use. None: no
-    server has used the folder. Raises SpoolError if no server of this version starts on it; OSError.
+    """Return the id of the redo log that the last server of a spool has left in use; empty if none is in use; None if
+    no server has used the folder. Raises SpoolError if this version must not start on it; raises OSError.
     """
     path = f"{folder}/{OWN_FOLDER}/version"
     try:
@@ -99,9 +99,7 @@ def check_version(fs: Fs, folder: str) -> bytes | None:
     if version.startswith(f"{IN_USE} ") and (number := _hex(version.removeprefix(f"{IN_USE} "))):
         return number
     if version == UNFINISHED:
-        raise SpoolError(
-            f"{folder} is not complete, what was copied into it was interrupted; remove it and copy it again"
-        )
+        raise SpoolError(f"{folder} is not complete: it is an interrupted copy; remove it and copy it again")
     if (later := LATER.fullmatch(version)) and int(later[1]) > FORMATS_MAX:
         why = f"{path} says {version!r}, this program knows {FORMAT_VERSION!r}"
         raise SpoolError(f"{why}; use the version of staniel that wrote it")
@@ -111,16 +109,16 @@ def check_version(fs: Fs, folder: str) -> bytes | None:
 
 
 def _damaged_version(fs: Fs, path: str, version: str) -> str:
-    """Return the text for a version file that no version of staniel has written: the command that mends it."""
+    """Return the text for a version file that no version of staniel has written, with the command that repairs it."""
     why = f"{path} is damaged: it says {version!r}"
     quoted_path = shlex.quote(path)
     mend = f"echo {FORMAT_VERSION} > {quoted_path}"
     own = path.rpartition("/")[0]
     number = find_log_id(fs, [f"{own}/{name}" for name in redo_log.NAMES])
     if not number:
-        return f"{why}; mend it with: {mend}"
+        return f"{why}; repair it with: {mend}"
     used = f"echo {IN_USE} {number.hex()} > {quoted_path}"
-    return f"{why}; mend it, if the last server was stopped cleanly, with: {mend}; else with: {used}"
+    return f"{why}; repair it, if the last server was stopped cleanly, with: {mend}; else with: {used}"
 
 
 class Spool:
@@ -130,18 +128,18 @@ class Spool:
         """Take the lock and prepare the folder. Raises SpoolError, or staniel.journal.disk.fs.Locked if another server
         has the lock.
 
-        `redo_log_bytes`: the size of the redo log, once there is something to write; 0: no log; CHECKSUMS_ONLY: a log
-        of checksums.
+        `redo_log_bytes`: the size of the redo log, which is created when there is something to write; 0: no log;
+        CHECKSUMS_ONLY: a log of checksums.
         """
         self.fs = fs = UnsyncedNames(fs)
         self.folder = folder
         self.own = f"{folder}/{OWN_FOLDER}"
         self.failed_sync = FailedSyncMarker(fs, f"{self.own}/{MARK}", f"{self.own}/ballast", folder)
-        self.cleared: list[tuple[str, str]] = []  # entries that stood in the way of our files, and their new places
+        self.cleared: list[tuple[str, str]] = []  # entries that had the names of our files, and their new places
         self.name_bytes_max = NAME_BYTES_MAX  # of a queue's name
         self.is_file_size_limited = False  # set by the server: its process has a limit of file sizes
         self.stuck_plan: UnreadablePlan | None = None  # a conversion that is not finished
-        self.used_log = b""  # the id of the redo log that the last server has left in use
+        self.used_log = b""  # the id of the redo log that the last server left in use
         self._prepare()
         self.redo = RedoLog(fs, folder, self.own, redo_log_bytes)
         ballast = Ballast(fs, folder, f"{self.own}/ballast")
@@ -151,7 +149,7 @@ class Spool:
             KeptFile(f"{self.own}/{MARK}{ROOM_SUFFIX}", lambda: self.failed_sync.has_lost_room, self._remake_room),
             KeptFile(ballast.path, lambda: ballast.is_lost, self._remake_ballast),
         ]
-        """Files that are made again when another program removes them; other parts add theirs."""
+        """Files that the server writes again when another program removes them. Other parts add theirs."""
         fs.unwatched = tuple(f"{self.own}/{name}" for name, loss in LOSSES.items() if loss is not Loss.ENDS)
         self.recovery = Recovery(fs, folder)
         self.streams = StreamJournals(fs, folder, f"{self.own}/damaged", self.group)
@@ -175,8 +173,8 @@ class Spool:
             raise SpoolError(f"cannot use the spool {self.folder}: {refused_start(error, self.folder)}") from error
 
     def _settle_names(self) -> None:
-        """Sync the folders. What a killed server had made, removed and renamed is seen as done, and may be in the page
-        cache alone: before anything rests on it, no power cut may take it back.
+        """Sync the folders. Files that a killed server created, removed and renamed appear so, but perhaps only in the
+        page cache. Before anything depends on them, no power cut may undo that.
         """
         sync_name(self.fs.beneath, self.folder)
         own_folders = [kestrel_files.sidecar_folder(self.folder), *(f"{self.own}/{name}" for name in OWN_FOLDERS)]
@@ -185,15 +183,15 @@ class Spool:
                 self.fs.sync_folder(folder)
 
     def clear_held(self, folder: str) -> None:
-        """Remove the second names that files of a backup had when the last server was killed. Nothing depends on them:
+        """Remove the second names that a backup's files had when the last server was killed. Nothing depends on them;
         those that cannot be removed stay.
         """
         with suppress(OSError):
             remove_each(self.fs.beneath, folder, [name for name, regular in self.fs.list(folder) if regular])
 
     def _finish_renewal(self) -> None:
-        """Finish an interrupted renewal, before recovery uses the files and before temporary ones are cleared away.
-        Raises SpoolError, and OSError if the disk does not tell whether there is a mark.
+        """Finish an interrupted renewal, before recovery uses the files and before temporary files are removed. Raises
+        SpoolError, and OSError if the disk cannot say whether there is a mark.
         """
         if not self.failed_sync.exists:
             return
@@ -203,12 +201,12 @@ class Spool:
             raise self._unrenewed(error) from error
 
     def _unrenewed(self, error: OSError | JournalFailure) -> SpoolError:
-        why = f"a sync failed in an earlier run, and the spool {self.folder} cannot be written anew"
+        why = f"a sync failed in an earlier run, and the spool {self.folder} cannot be rewritten"
         reason = described(error) if isinstance(error, OSError) else error
-        return SpoolError(f"{why}: {reason}; {remedy(error, 'make sure of the disk, then start again')}")
+        return SpoolError(f"{why}: {reason}; {remedy(error, 'check the disk, then start again')}")
 
     def clear_way(self, folder: str, names: Iterable[str]) -> None:
-        """Move entries away that are in the place of a file of ours, and are not files. Raises OSError."""
+        """Move away entries that have the name of a file of ours, but are not files. Raises OSError."""
         folders = {name for name, regular in self.fs.list(folder) if not regular}
         for name in names:
             if name in folders:
@@ -223,7 +221,7 @@ class Spool:
             raise Locked(f"{locked.holder or 'another process'} ({self.folder})") from None
 
     def check_files_in_place(self) -> bool:
-        """Verify that the files are where this process has opened them. Returns False if one is to be looked at again
+        """Verify that the files are where this process has opened them. Return False if one should be checked again
         soon.
 
         Raises Misplaced.
@@ -231,7 +229,7 @@ class Spool:
         lock = f"{self.own}/{LOCK}"
         try:
             is_here = self.fs.is_locked(lock)
-        except OSError:  # the disk does not tell
+        except OSError:  # the disk cannot say
             return True
         if not is_here:
             raise Misplaced(f"the spool {self.folder} was removed, moved, unmounted or mounted over: {lock} is another")
@@ -243,8 +241,8 @@ class Spool:
         return self.fs.suspect is None
 
     def name_error(self, name: str) -> str:
-        """Return why the file system cannot hold the files of a queue `name`, which is legal otherwise; "" if it
-        can.
+        """Return why the file system cannot store the files of a queue `name`, which is otherwise legal; "" if
+        it can.
         """
         most = self.name_bytes_max
         if len(name.encode("utf-8", "surrogateescape")) <= most:
@@ -252,7 +250,7 @@ class Spool:
         return f"a queue name cannot be longer than {most} bytes on the spool's file system"
 
     def _has_lost_version(self) -> bool:
-        # While the log is being made or ended, the log's own task writes the file.
+        # While the log is being created or ended, the log's own task writes the file.
         is_settled = self.redo.state is not LogState.BEING_MADE
         return is_settled and is_missing(self.fs, f"{self.own}/version", 1)
 
@@ -272,15 +270,15 @@ class Spool:
         self.failed_sync.set_room_aside()
 
     def _remake_ballast(self) -> None:
-        """Make the ballast again. Raises OSError: the disk has no room for it, and puts are refused."""
+        """Create the ballast again. Raises OSError if the disk has no room for it; puts are refused then."""
         ballast = self.group.ballast
         ballast.release()
         if not self.group.restore_ballast():
             raise OSError(errno.ENOSPC, "there is no room for the reserve", ballast.path)
 
     def replay_log(self) -> tuple[LogContent, list[FileChange]]:
-        """Bring the files up to date from the redo log that was in use, after a power cut. Returns what the log held,
-        and what was done. A damaged log is copied to `damaged/`. Raises SpoolError.
+        """Bring the files up to date from the redo log that was in use, after a power cut. Return the content of the
+        log, and what was done. A damaged log is copied to `damaged/`. Raises SpoolError.
         """
         paths = [f"{self.own}/{name}" for name in redo_log.NAMES]
         content = self._read_log(paths)
@@ -296,7 +294,7 @@ class Spool:
                 changes += [change] if change is not None else []
         except OSError as error:
             why = f"cannot use the redo log of {self.folder}: {error}"
-            raise SpoolError(f"{why}; mend that, then start again: it has what journals may lack") from error
+            raise SpoolError(f"{why}; correct that, then start again: it has changes that journals may lack") from error
         return content, changes
 
     def _read_log(self, paths: list[str]) -> LogContent:
@@ -305,11 +303,11 @@ class Spool:
             return read_log(self.fs, paths, self.used_log)
         except OSError as error:
             why = f"cannot read the redo log of {self.folder}: {error}"
-            file = f"{error.filename or 'that file'} away, which after a power cut loses the last answered changes"
-            raise SpoolError(f"{why}; mend that and start again, or move {file}") from error
+            file = f"{error.filename or 'that file'} away, which after a power cut loses the last acknowledged changes"
+            raise SpoolError(f"{why}; correct that and start again, or move {file}") from error
 
     def finish_log(self) -> None:
-        """Replay the redo log that the last server has left in use, and end its use: a tool is about to change
+        """Replay the redo log that the last server left in use, and end its use, because a tool is about to change
         journals. Raises SpoolError, OSError, JournalFailure.
         """
         if self.used_log:
@@ -323,14 +321,14 @@ class Spool:
                 quarantine(self.fs, path, 0, size, f"{self.own}/damaged")
 
     def end_log(self) -> None:
-        """End the use of the redo log: all journals are synced. Raises OSError, JournalFailure."""
+        """End the use of the redo log. All journals are synced. Raises OSError, JournalFailure."""
         if self.used_log:
             replace_file(self.fs, f"{self.own}/version", f"{FORMAT_VERSION}\n".encode())
             self.used_log = b""
         self.redo.end_use()
 
     def end_of_log(self) -> Replacement | None:
-        """Return a version file that says that no redo log is needed, to be installed after a sync of all journals.
+        """Return a version file which says that no redo log is needed, to be installed after a sync of all journals.
         None: no log is in use. Raises OSError.
         """
         if self.redo.state is not LogState.IN_USE and not self.used_log:
@@ -338,9 +336,7 @@ class Spool:
         return Replacement(self.fs, f"{self.own}/version", f"{FORMAT_VERSION}\n".encode())
 
     def remove_unused_log(self) -> None:
-        """Remove the files of a redo log that an earlier run has left, if this run has none. Files that cannot be
-        removed stay.
-        """
+        """Remove the files of an earlier run's redo log, if this run has none. Files that cannot be removed stay."""
         if self.redo.state is LogState.OFF and not self.used_log:
             with suppress(OSError):
                 remove_each(self.fs.beneath, self.own, list(redo_log.NAMES))
@@ -358,8 +354,8 @@ class Spool:
         return listing
 
     def renew(self, listing: SpoolListing, jobs: str) -> Renewed:
-        """Write anew the files that this run builds on, after a failed sync of an earlier run. `jobs`: the folder of
-        the command log that this process has locked, empty if it serves none. Raises SpoolError.
+        """Rewrite the files that this run depends on, after a failed sync of an earlier run. `jobs`: the folder of the
+        command log that this process has locked; "" if it serves no jobs. Raises SpoolError.
         """
         folder = jobs or f"{self.own}/{workq_files.OWN_FOLDER}"
         renewal = Renewal(self.fs, self.folder, self.own, self.failed_sync, folder, serves_jobs=bool(jobs))
@@ -383,7 +379,7 @@ class Spool:
             return 0
 
     def orphans(self, listing: SpoolListing) -> list[str]:
-        """Return sealed files that are gone with all others of their queue, as sidecars tell."""
+        """Return sealed files that are missing together with all other files of their queue, according to sidecars."""
         named = [(kestrel_files.parse(name), name) for name in names_in(self.fs, self.folder)]
         queues = {*listing.kestrel, *listing.streams, *listing.mixed}
         return [
@@ -391,11 +387,11 @@ class Spool:
         ]
 
     def prune(self, files: dict[str, Files]) -> None:
-        """Remove the sidecars of files that are gone and tell nothing of those that are there. Raises OSError."""
+        """Remove the sidecars of missing files, unless they matter for existing ones. Raises OSError."""
         prune(self.fs, self.folder, {name for queue in files.values() for name in [*queue.archives, *queue.gone]})
 
     def set_aside(self, files: Files | StreamFiles, now_ms: int) -> str:
-        """Move a queue's files out of the spool without losing them, and return the folder where they are now."""
+        """Move a queue's files out of the spool without losing them. Return the folder where they are now."""
         aside = f"{self.own}/aside.{now_ms}"
         self.fs.make_folder(aside)
         remove_sidecars(self.fs, self.folder, files.names())
@@ -408,7 +404,7 @@ class Spool:
     def recover(
         self, name: str, files: Files, config: QueueConfig, now_ms: int, memory_bytes: int | None = None
     ) -> tuple[Recovered, Log]:
-        """Replay one queue, with about `memory_bytes` of its items in memory (None: its own setting). The log goes on
+        """Replay one queue, with about `memory_bytes` of its items in memory (None: its own setting). The log continues
         where its files end. Raises OSError if the disk refuses.
         """
         if memory_bytes is None:
@@ -422,7 +418,7 @@ class Spool:
         log.newest_number = files.newest_number()
         log.unfinished, log.stuck = recovered.unfinished, files.stuck
         if files.current:
-            self.fs.append(log.path).close()  # find out before the first request whether it can be written
+            self.fs.append(log.path).close()  # find out before the first request whether the file can be written
             log.resume(self.fs.size(log.path))
         else:
             self._create(log, now_ms)
@@ -431,13 +427,13 @@ class Spool:
         return recovered, log
 
     def sync_recovered(self) -> None:
-        """Sync everything that a killed server had written and not synced. Clients see it again, so it must not vanish
-        any more.
+        """Sync everything that a killed server had written but not synced. Clients see it again, so a power cut must
+        not lose it any more.
         """
         self.fs.sync_all(self.folder)
 
     def format_of(self, name: str, config: QueueConfig) -> Format:
-        """Return the format in which queue `name` is kept, or would be: that of its fan-out relatives, whatever its
+        """Return the format in which queue `name` is stored, or would be: that of its fan-out relatives, whatever its
         settings say.
         """
         family = parent_of(name) or name
@@ -446,14 +442,14 @@ class Spool:
         return Format.KESTREL if self._kestrel.get(family) else config.journal_format
 
     def create(self, name: str, config: QueueConfig, now_ms: int) -> Log:
-        """Create the journal of a new queue: an empty file, at once. Raises OSError."""
+        """Create the journal of a new queue: an empty file, immediately. Raises OSError."""
         log = self._log(name, config)
         self._create(log, now_ms)
         return log
 
     def claim(self, name: str) -> None:
-        """Claim `name` for Kestrel's format, in which it has files, served or not: its fan-out relatives get no other
-        format.
+        """Claim `name` for Kestrel's format, because it has files in that format, served or not. Its fan-out relatives
+        get no other format.
         """
         self._kestrel.setdefault(parent_of(name) or name, set()).add(name)
 
@@ -462,8 +458,8 @@ class Spool:
         return Log(self.fs, self.folder, name, self.group, config)
 
     def erase(self, log: Log | ReaderLog, now_ms: int) -> tuple[int, Unremoved | None]:
-        """Remove a queue's files. Returns the batch that a reply about it waits for, and what could not be removed: its
-        items are gone all the same. Raises OSError, and nothing has changed; JournalFailure.
+        """Remove a queue's files. Return the batch that a reply about it waits for, and the files that could not be
+        removed; its items are lost all the same. Raises OSError, and nothing has changed then; raises JournalFailure.
         """
         if isinstance(log, ReaderLog):
             left = self.streams.erase(log, now_ms)
@@ -481,7 +477,7 @@ class Spool:
 
 
 def _hex(text: str) -> bytes:
-    """Return the bytes that `text` spells; none if it is not hexadecimal."""
+    """Return the bytes that `text` represents; b"" if it is not hexadecimal."""
     try:
         return bytes.fromhex(text)
     except ValueError:

@@ -21,8 +21,8 @@ from staniel.journal.workq import files as workq_files
 from staniel.queues.names import parent_of
 
 INTENTS, PAUSED, STATUS = "intents", "paused", "status"
-SPOOL_STATE = (INTENTS, PAUSED, STATUS)  # in the own folder: the spool's state besides its journals
-HELD = "held"  # in the own folder: files that a backup is copying, under other names
+SPOOL_STATE = (INTENTS, PAUSED, STATUS)  # in the own folder: the spool's state in addition to its journals
+HELD = "held"  # in the own folder: second names of files that a backup is copying
 JOBS_HELD = ".staniel-held"  # the same within the folder of a command log that lies elsewhere
 CMDLOG = f"{OWN_FOLDER}/{workq_files.OWN_FOLDER}"
 OPERATIONS = f"{OWN_FOLDER}/{undo_file.FOLDER}"
@@ -34,8 +34,8 @@ MIXED = "it has files of both journal formats; move those of one away, or finish
 
 
 class SpoolListing(Struct):
-    """The files of a spool by queue: Kestrel's files, libkestrel's files, and why a queue cannot be served. `foreign`
-    is left alone.
+    """The files of a spool by queue: Kestrel's files, libkestrel's files, and why a queue cannot be served. Files in
+    `foreign` are left alone.
     """
 
     kestrel: dict[str, Files]
@@ -45,7 +45,7 @@ class SpoolListing(Struct):
 
 
 def list_spool(fs: Fs, folder: str, held: Mapping[str, str] | None = None) -> SpoolListing:
-    """List a spool folder. `held`: queues, fan-out parents, of which nothing is served, and why. Raises OSError."""
+    """List a spool folder. `held`: queues that must not be served, by fan-out parent, and why. Raises OSError."""
     entries = fs.list(folder)
     kestrel, foreign = kestrel_files.sort_out(entries)
     streams, mixed = dict[str, libkestrel_files.StreamFiles](), dict[str, str]()
@@ -55,8 +55,9 @@ def list_spool(fs: Fs, folder: str, held: Mapping[str, str] | None = None) -> Sp
                 streams[name] = files
         except OSError as error:
             if name in kestrel and not kestrel[name].current and not kestrel[name].packs:
-                # Without a file of one format alone, segments of libkestrel's would be taken for damaged archives.
-                mixed[name] = f"the format of its files is not known: {described(error)}; {remedy(error, TRY_AGAIN)}"
+                # If only a file of one format were missing here, libkestrel's segments would be taken for damaged
+                # archives.
+                mixed[name] = f"the format of its files is unknown: {described(error)}; {remedy(error, TRY_AGAIN)}"
                 del kestrel[name]
     names = set[str]()
     for name, files in streams.items():
@@ -77,7 +78,7 @@ def list_spool(fs: Fs, folder: str, held: Mapping[str, str] | None = None) -> Sp
 
 
 def _is_stream(fs: Fs, folder: str, files: libkestrel_files.StreamFiles) -> bool:
-    """Tell whether the files are libkestrel's: a file is named like a reader's, or begins like a segment. Raises
+    """Tell whether the files are libkestrel's: a file has the name of a reader's file, or begins like a segment. Raises
     OSError.
     """
     if files.readers:
@@ -86,13 +87,13 @@ def _is_stream(fs: Fs, folder: str, files: libkestrel_files.StreamFiles) -> bool
 
 
 def first_bytes(fs: Fs, path: str) -> bytes:
-    """Return the first bytes of a file, as many as a magic has. Raises OSError."""
+    """Return the first bytes of a file, as many as a magic number has. Raises OSError."""
     return fs.read(path, 0, MAGIC_BYTES)
 
 
 class SpoolFile(Struct, frozen=True):
     """A file of a spool's content. `name`: its name within the spool; for a segment of a command log, as if the log
-    were in the spool. `is_whole`: the file is small, and may be cut or replaced; the others only grow.
+    were in the spool. `is_whole`: the file is small, and may be cut or replaced; other files only grow.
     """
 
     name: str
@@ -101,7 +102,7 @@ class SpoolFile(Struct, frozen=True):
 
 
 def is_journal_file(name: str) -> bool:
-    """Tell whether a start would take a file of this name for one of a queue."""
+    """Tell whether recovery would take a file of this name for one of a queue."""
     if kestrel_files.parse(name).kind in JOURNAL_KINDS:
         return True
     return libkestrel_files.parse(name).kind in STREAM_KINDS
@@ -139,7 +140,7 @@ def spool_files(fs: Fs, folder: str, jobs: str = "") -> list[SpoolFile]:
 
 
 def may_be_in_spool(name: str) -> bool:
-    """Tell whether `spool_files` may give this name."""
+    """Tell whether `spool_files` may return this name."""
     folder, _, last = name.rpartition("/")
     if not last or last in (".", "..") or "\0" in name:
         return False

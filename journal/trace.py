@@ -1,5 +1,6 @@
-"""Traces of single items through the records of journal files, for tools that tell the life of an item, or what a queue
-held at a moment. Each format's room has a trace.py that reads its files in order; here are the events of all formats.
+"""Traces of single items through the records of journal files, for tools that show the history of an item, or the
+content of a queue at a moment. Each format has a trace.py that reads its files in order. The events of all formats are
+here.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from msgspec import Struct
 
 from staniel.journal.disk.fs import Fs, Reader
 
-TRIES = 20  # a server renames files of a queue at most a few times a second
+TRIES = 20  # a server renames files of a queue a few times a second at most
 TIMES_FROM_MS = 1_000_000_000_000  # the year 2001: smaller numbers in file names are not times
 Progress = Callable[[int], None]
-"""Called with how many more bytes have been read."""
+"""A function that is called with the number of bytes that have been read since the last call."""
 
 
 class Happened(Enum):
-    """The effect of a record on an item. A queue's items are added, opened, aborted, closed or removed; a job's life
-    has the words of workq.
+    """The effect of a record on an item. A queue's items are added, opened, aborted, closed or removed. A job's events
+    have the words of workq.
     """
 
     ADDED = "added"
@@ -39,10 +40,10 @@ class Happened(Enum):
 
 
 class Event(Struct, frozen=True, gc=False):
-    """An event in the life of the item `id`, by the record `record` with `size` bytes from byte `at` of `file` on.
+    """An event of the item `id`, by the record `record` of `size` bytes from byte `at` of `file` on.
 
-    It was not before `from_ms` nor after `until_ms`, as far as the files tell: 0 and None for what they do not. The two
-    are equal where the record has its time. `queue`: whose, where files are of several. `xid`: of an open read.
+    It was not before `from_ms` nor after `until_ms`, as far as the files show; 0 and None if they do not. If the record
+    has its time, the two are equal. `queue`: the item's queue, if files are of several. `xid`: of an open read.
     """
 
     happened: Happened
@@ -70,8 +71,8 @@ def _refuse(*args: Any, **kwargs: Any) -> Any:
 
 
 class FrozenFs:
-    """Files of a folder as they are when this is made, whatever a server does to their names meanwhile: they stay open
-    until `close`. For reading alone. Raises OSError.
+    """Files of a folder as they are when this is made, even if a server renames or removes them meanwhile: they stay
+    open until `close`. They can only be read. Raises OSError.
     """
 
     append = rename = link = remove = truncate = sync_folder = sync_all = make_folder = allocate = overwrite = _refuse
@@ -80,8 +81,8 @@ class FrozenFs:
     lock = is_locked = hold = _refuse
 
     def __init__(self, fs: Fs, folder: str, is_wanted: Callable[[str], bool], listed: list[str] | None = None) -> None:
-        """Open the files. `listed`: their names, as they were a while ago. If they are all there still, the folder is
-        not listed: the caller must find out whether other files have come.
+        """Open the files. `listed`: their names from an earlier listing. If all of them exist, the folder is not listed
+        again, and the caller must find out whether other files have come.
         """
         self._readers: dict[str, Reader] = {}
         self._sizes: dict[str, int] = {}
@@ -96,7 +97,7 @@ class FrozenFs:
         raise OSError(EAGAIN, f"the files change faster than they can be opened, {TRIES} times in a row", folder)
 
     def _open(self, fs: Fs, folder: str, names: list[str]) -> bool:
-        """Open the files. Returns False, with nothing open, if one of them is not there."""
+        """Open the files. Return False, with none open, if one of them is missing."""
         self._entries = [(name, True) for name in names]
         try:
             for name in names:

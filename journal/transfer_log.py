@@ -1,10 +1,10 @@
 """The log of transfers from one journal to another, so that recovery can finish those that a crash has interrupted.
 
-It is one small file in the spool's own folder, a line of JSON a record: the item to move, and the place where its copy
-is to be found. The order makes it safe: the intent is durable before the copy is written, and the copy is durable
-before the removal is recorded. So after a crash there is the item, or the item and an intent with its copy, or the copy
-alone. Neither journal is rewritten before the intent's end is durable, too: until then recovery may read the intent
-again, and must find both as it says.
+It is one small file in the spool's own folder, with a line of JSON for each record: the item to move, and the place of
+its copy. The order makes it safe: the intent is durable before the copy is written, and the copy is durable before the
+removal is recorded. So after a crash there is the item, or the item and an intent with its copy, or the copy alone.
+Neither journal is rewritten before the intent's end is durable, too: until then recovery may read the intent again, and
+must find both as it says.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ RESTART_BYTES = 1 << 20
 NAMES = ("source", "target")
 HEX_SIGN = "/"
 CHECKSUM = b',"check":'
-MENDED_BYTES_MAX = 2048  # a line has about 300; trying every bit of such a line takes 10 ms
+MENDED_BYTES_MAX = 2048  # of a line, which has about 300; trying every bit of such a line takes 10 ms
 MENDED_LINES_MAX = 50
 RecordT = TypeVar("RecordT")
 
 
 class FilePosition(Struct, frozen=True, order=True):
-    """A position: byte `at` of the file numbered `file`; Kestrel's current file, which has no number, counts as the
+    """A position: byte `at` of the file with number `file`. Kestrel's current file, which has no number, counts as the
     last.
     """
 
@@ -46,17 +46,17 @@ class Fate(Enum):
     """The known outcome of a copy."""
 
     UNKNOWN = "unknown"
-    LANDED = "landed"  # the copy is durable; written down only if its source cannot be read
+    LANDED = "landed"  # the copy is durable; noted only if its source cannot be read
 
 
 class Intent(Struct, frozen=True, forbid_unknown_fields=True):
     """The intent to remove an item of `source`, added there at `was_added_ms`, once its copy is in `target`.
 
-    `xid` or `id` says which of several equal items it is: in Kestrel's format the number of the transaction that it
-    left under, in libkestrel's its id. An intent of an older version has neither.
+    `xid` or `id` identifies the item among equal ones: in Kestrel's format by the number of the transaction under which
+    it left, in libkestrel's by its id. An intent of an older version has neither.
 
-    The copy lies in the target's journal, at byte `at` or later of the first file numbered above `after` (the current
-    file counts as the last). `added_ms`, `size` and `crc` are the copy's.
+    The copy is in the target's journal, at byte `at` or later of the first file with a number above `after` (the
+    current file counts as the last). `added_ms`, `size` and `crc` are the copy's.
     """
 
     begin: int
@@ -74,19 +74,19 @@ class Intent(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def copy_key(self) -> tuple[int, int, int]:
-        """The values by which the copy can be known; copies with equal keys are told apart by their places."""
+        """The values that identify the copy. Copies with equal keys are distinguished by their places."""
         return self.added_ms, self.size, self.crc
 
     def matches(self, item: Item, item_id: int) -> bool:
-        """Tell whether `item` is the one to be removed. If the intent has neither a transaction nor an id, an equal
-        item will do.
+        """Tell whether `item` is the one to be removed. If the intent has neither a transaction nor an id, any equal
+        item is.
         """
         if self.id and item_id != self.id:
             return False
         return key_of(item) == (self.was_added_ms, self.size, self.crc)
 
     def is_torn(self, item: Item) -> bool:
-        """Tell whether `item`, which lies where the copy should, is the copy after a power cut: zeros took the place of
+        """Tell whether `item`, found at the place of the copy, is the copy after a power cut, with zeros in place of
         some bytes.
         """
         if len(item.data) != self.size or key_of(item) == self.copy_key:
@@ -96,18 +96,18 @@ class Intent(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def key_of(item: Item) -> tuple[int, int, int]:
-    """Return (add time, size, checksum) of an item: ids change when a journal is rewritten, these do not."""
+    """Return (add time, size, checksum) of an item. Ids change when a journal is rewritten, these values do not."""
     return item.added_ms, len(item.data), crc32(item.data)
 
 
 class Done(Struct, frozen=True, forbid_unknown_fields=True):
-    """The end of intent number `end`."""
+    """The end of the intent with number `end`."""
 
     end: int
 
 
 class TransferLogDamage(Struct):
-    """The damage of the file when it was read: how many lines were mended, and how many are lost."""
+    """The damage found when the file was read: how many lines were corrected, and how many are lost."""
 
     mended: int = 0
     lost: int = 0
@@ -128,7 +128,7 @@ def encode(record: Intent | Done) -> bytes:
 
 
 def decode(line: bytes) -> Intent | Done | None:
-    """Decode a line; None if it is not as it was written. A line of an earlier version has no checksum."""
+    """Decode a line; None if it has changed since it was written. A line of an earlier version has no checksum."""
     body, has_checksum, checksum = line.rpartition(CHECKSUM)
     if has_checksum and checksum != b"%d}" % crc32(body):
         return None
@@ -187,21 +187,21 @@ class TransferLog:
         self.path = path
         self.damage = TransferLogDamage()
         self.kept: dict[int, Intent] = {}
-        """By number: those of an earlier run whose outcome cannot be known yet."""
+        """By number: intents of an earlier run whose outcome cannot be known yet."""
         self._file: File | None = None
         self._pending: list[bytes] = []
         self.on_pending: Callable[[], None] = lambda: None  # called when `write_and_sync` has something to write
         self._unwritten = b""
         self._under_way = 0  # transfers of this run whose end is not durable
-        self._begun: dict[int, bytes] = {}  # by number: the lines of intents whose end has not been recorded
+        self._begun: dict[int, bytes] = {}  # by number: the lines of intents without a recorded end
         self._restart_bytes = RESTART_BYTES
         self.close_after_sync: Callable[[File], None] = File.close  # closes a file that a sync may still use
         self._last = 0
         self._must_sync = False
 
     def read(self) -> list[Intent]:
-        """Read the intents that an earlier run has left, in their order. A torn last line was never relied on; `damage`
-        counts the other lines that cannot be read. Raises OSError.
+        """Read the intents of an earlier run, in their order. A torn last line was never used; `damage` counts the
+        other unreadable lines. Raises OSError.
         """
         intents: dict[int, Intent] = {}
         self.damage = TransferLogDamage()
@@ -220,7 +220,7 @@ class TransferLog:
         return list(intents.values())
 
     def _decoded(self, line: bytes) -> Intent | Done | None:
-        """Decode a line, mended if that is possible. Returns None and counts the line as lost if it is not."""
+        """Decode a line, corrected if that is possible. If not, return None and count the line as lost."""
         record = decode(line)
         if record is None and len(line) <= MENDED_BYTES_MAX and self.damage.lines < MENDED_LINES_MAX:
             record = correct_line(line, decode)
@@ -229,12 +229,12 @@ class TransferLog:
         return record
 
     def reserve(self) -> int:
-        """Return a new number, for an intent that another file holds."""
+        """Return a new number for an intent in another file."""
         self._last += 1
         return self._last
 
     def log_intent(self, source: str, delivery: Delivery, target: str, position: tuple[int, int], copy: Item) -> int:
-        """Write down an intent and return the number to end it by. `position`: where the copy will be written."""
+        """Write down an intent. Return the number that ends it. `position`: where the copy will be written."""
         self._last += 1
         self._under_way += 1
         item_id = delivery.item.id if isinstance(delivery.item, Numbered) else 0
@@ -247,13 +247,15 @@ class TransferLog:
         return self._last
 
     def end_intent(self, number: int) -> None:
-        """End an intent: the removal is durable."""
+        """End an intent. The removal is durable."""
         self.kept.pop(number, None)
         self._begun.pop(number, None)
         self._append(Done(number))
 
     def end_durably(self, number: int) -> None:
-        """End a kept intent whose copy has not come before anything else is written: its item may go elsewhere now."""
+        """End a kept intent whose copy has not arrived, before anything else is written: its item may go
+        elsewhere now.
+        """
         self.end_intent(number)
         self._must_sync = True
 
@@ -269,7 +271,7 @@ class TransferLog:
             self._must_sync = True
 
     def end_synced(self) -> None:
-        """Note that the end of an intent that was begun in this run is durable."""
+        """Note that the end of an intent of this run is durable."""
         self._under_way -= 1
 
     def _append(self, record: Intent | Done) -> None:
@@ -283,8 +285,8 @@ class TransferLog:
         return self._file
 
     def write_and_sync(self) -> None:
-        """Write what is pending; sync it if a transfer was begun. Raises OSError; a second call goes on where the first
-        one failed. Raises JournalFailure if the sync fails.
+        """Write what is pending, and sync it if a transfer has begun. Raises OSError; a second call continues where the
+        first one failed. Raises JournalFailure if the sync fails.
         """
         if not (self._pending or self._unwritten or self._must_sync):
             return
@@ -300,7 +302,7 @@ class TransferLog:
             file.sync()
             self._must_sync = False
         if file.size > self._restart_bytes:
-            if self._under_way or self._begun:  # `_begun` includes the abandoned ones
+            if self._under_way or self._begun:  # `_begun` includes abandoned ones
                 self._go_on_in_another_file(file)
             else:
                 self.restart(self.kept.values())
@@ -310,10 +312,10 @@ class TransferLog:
         return self.file
 
     def synced(self, now_ms: int) -> None:
-        """Do nothing after a sync: the file has no work that waits for one."""
+        """Do nothing after a sync: no work of this file waits for one."""
 
     def restart(self, intents: Iterable[Intent] = ()) -> None:
-        """Write the file anew with `intents` and no others. No transfer is under way."""
+        """Rewrite the file with only `intents`. No transfer is under way."""
         self._restart_bytes = RESTART_BYTES
         self.kept = {intent.begin: intent for intent in intents}
         self.close()
@@ -329,7 +331,7 @@ class TransferLog:
     @property
     def is_lost(self) -> bool:
         """True if another program has removed, replaced or cut the file."""
-        with suppress(OSError):  # the disk does not tell
+        with suppress(OSError):  # the disk cannot say
             return self._file is not None and not self._file.is_at(self.path)
         return False
 
@@ -346,12 +348,12 @@ class TransferLog:
         self.close_after_sync(file)
 
     def _unended(self) -> bytes:
-        """Return the lines of all intents whose end has not been recorded."""
+        """Return the lines of all intents without a recorded end."""
         return b"".join([*(encode(intent) for intent in self.kept.values()), *self._begun.values()])
 
     def _go_on_in_another_file(self, file: File) -> None:
-        """Write the intents that have not ended to a new file, and put that in the place of this one. Everything is
-        written; there may be transfers under way. Raises OSError.
+        """Write the intents that have not ended to a new file, and replace this one by it. Everything is written;
+        transfers may be under way. Raises OSError.
         """
         data = self._unended()
         try:

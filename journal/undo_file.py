@@ -7,14 +7,15 @@ The file is a row of frames, each written and synced before the next one is begu
 Numbers are little-endian; the head is msgpack, one of the Structs below. A file begins with `Began`. A purge appends a
 `Slice` for each piece of the queue, and `Over` when the last removal is durable. An undo appends `Returning` before it
 returns a slice, and `Returned` when the slice's copies are durable. Recovery appends `Kept` after a crash: those items
-of a slice are in their queue, and are not to be returned.
+of a slice are in their queue, and must not be returned.
 
-An operation that a crash or a stop has cut off continues at the next startup. So `Began` says who asked for how many
-items, `Over` that the operation has ended, and `UndoBegan` and `UndoEnded` the same of an undo.
+An operation that a crash or a stop has cut off continues at the next startup. So `Began` has the number of wanted items
+and the client that asked, and `Over` says that the operation has ended. `UndoBegan` and `UndoEnded` are the same for an
+undo.
 
-A move stores no payload here. Its `Moving` is written and synced before the items of a slice are copied: like
-transfer_log.Intent, it says which items leave and where their copies will be. `Back` is the same of an undo. Slices
-below the numbers of `Settled` need no look at the journals: their items have arrived, and their removal is durable.
+A move stores no payload here. Its `Moving` is written and synced before the items of a slice are copied. Like
+transfer_log.Intent, it says which items leave and where their copies will be. `Back` is the same for an undo. Slices
+below the numbers of `Settled` need no check of the journals: their items have arrived, and their removal is durable.
 
 A redrive that sends each item home is a move whose `Moving` names its target; the items of a `Back` were there.
 
@@ -39,12 +40,12 @@ from staniel.journal.disk.quarantine import UNDECODABLE
 from staniel.queues.item import Delivery, Item, Numbered, item_with, past_bytes
 
 FOLDER = "undo"  # in the spool's own folder
-RESUMED_VERSION = 3  # of files whose operations go on after a crash; 1 (purges) and 2 (moves) are of those that do not
+RESUMED_VERSION = 3  # of files whose operations continue after a crash; those of 1 (purges) and 2 (moves) do not
 HOMEWARD_VERSION = 4  # of redrives that send each item home: earlier versions would take one for a purge
-DELETE = "delete"  # the operation that deletes a queue when it has taken all of its items
+DELETE = "delete"  # the operation that takes all items of a queue, then deletes it
 LENGTHS = struct.Struct("<IIII")
 FileNumber = int | str
-"""A number of a file: its name may have any number of digits, an integer in msgpack no more than 64 bits; see
+"""A number of a file. Its name may have any number of digits, but an integer in msgpack has at most 64 bits; see
 `file_number`.
 """
 
@@ -55,8 +56,8 @@ def file_number(number: int) -> FileNumber:
 
 
 class UndoItem(Struct, frozen=True, array_like=True):
-    """An item, without its payload. `xid` or `id` says which of several equal items it is, as in transfer_log.Intent.
-    `past`: an encoded queues.past.Past; files of earlier versions have none.
+    """An item, without its payload. `xid` or `id` identifies it among equal ones, as in transfer_log.Intent. `past`: an
+    encoded queues.past.Past; files of earlier versions have none.
     """
 
     added_ms: int
@@ -102,8 +103,8 @@ class Began(Struct, frozen=True, tag="began"):
 
 
 class Slice(Struct, frozen=True, tag="slice"):
-    """Items from the head of the queue, in their order; the payload is theirs, one behind the other. `left`: how many
-    more the operation wants, at most.
+    """Items from the head of the queue, in their order. The payload is theirs, one after another. `left`: how many more
+    items the operation wants, at most.
     """
 
     items: list[UndoItem]
@@ -111,9 +112,7 @@ class Slice(Struct, frozen=True, tag="slice"):
 
 
 class MovedItem(Struct, frozen=True, array_like=True):
-    """The times of an item before it was moved, and its length and a digest of its payload, by which it is found
-    again.
-    """
+    """The times of an item before it was moved, and its length and a digest of its payload, which identify it later."""
 
     added_ms: int
     expires_ms: int
@@ -133,8 +132,8 @@ class Moved(Struct, frozen=True, tag="moved"):
 
 
 class MovingItem(Struct, frozen=True, array_like=True):
-    """A MovedItem, with what recovery needs to finish its move: a checksum, and which of several equal items it is.
-    `past`: an encoded queues.past.Past, if the format of the queue where it goes has no room for one.
+    """A MovedItem, with what recovery needs to finish its move: a checksum, and its identity among equal items. `past`:
+    an encoded queues.past.Past, if the format of the target has no room for one.
     """
 
     added_ms: int
@@ -148,9 +147,8 @@ class MovingItem(Struct, frozen=True, array_like=True):
 
 
 class Moving(Struct, frozen=True, tag="moving"):
-    """Items that are about to be moved, in their order, at the time `at_ms`; their copies will be behind the file
-    numbered `after`, at byte `at` or later. `left`: as in Slice. `target`: the queue of the copies; empty: that of
-    Began.
+    """Items that are about to be moved, in their order, at the time `at_ms`. Their copies will be after the file with
+    number `after`, at byte `at` or later. `left`: as in Slice. `target`: the queue of the copies; empty: that of Began.
     """
 
     at_ms: int
@@ -162,8 +160,8 @@ class Moving(Struct, frozen=True, tag="moving"):
 
 
 class BackItem(Struct, frozen=True, array_like=True):
-    """An item of a move, by its slice and its place there, that is moved back: it was added at `was_added_ms` to the
-    queue that it leaves now, and at `added_ms` to the one that it returns to.
+    """An item of a move, by its slice and its place there, that is moved back. It was added at `was_added_ms` to the
+    queue that it leaves now, and at `added_ms` to the queue that it returns to.
     """
 
     slice: int
@@ -177,7 +175,7 @@ class BackItem(Struct, frozen=True, array_like=True):
 
 
 class Back(Struct, frozen=True, tag="back"):
-    """Items that are about to be moved back; the place of their copies as in Moving."""
+    """Items that are about to be moved back. The place of their copies is as in Moving."""
 
     after: FileNumber
     at: int
@@ -185,8 +183,8 @@ class Back(Struct, frozen=True, tag="back"):
 
 
 class Settled(Struct, frozen=True, tag="settled"):
-    """The first `slices` slices and the first `backs` Backs have arrived or never will, and that is durable. Copies of
-    the others are behind the place of `after` and `at`, as in Moving; 0 and 0: no such place is known.
+    """The first `slices` slices and the first `backs` Backs have arrived or never will, durably. Copies of the others
+    are after the place of `after` and `at`, as in Moving; 0 and 0: no such place is known.
     """
 
     slices: int
@@ -196,7 +194,7 @@ class Settled(Struct, frozen=True, tag="settled"):
 
 
 class UndoBegan(Struct, frozen=True, tag="undo-began"):
-    """The start of undo number `id`, of `total` items; who asked for it as in Began."""
+    """The start of undo number `id`, of `total` items. The client that asked is described as in Began."""
 
     id: int
     at_ms: int
@@ -207,27 +205,27 @@ class UndoBegan(Struct, frozen=True, tag="undo-began"):
 
 
 class UndoEnded(Struct, frozen=True, tag="undo-ended"):
-    """The end of the undo; items that it has not returned can be returned by another one."""
+    """The end of the undo. Items that it has not returned can be returned by another one."""
 
 
 class Over(Struct, frozen=True, tag="over"):
-    """The end of the operation: the removal of all items is durable, except of those that are kept."""
+    """The end of the operation: the removal of all items is durable, except of kept ones."""
 
 
 class DeleteEnded(Struct, frozen=True, tag="ended"):
-    """The end of a delete, behind `Over`: its queue is deleted, or stays after all."""
+    """The end of a delete, after `Over`: its queue is deleted, or stays after all."""
 
 
 class Kept(Struct, frozen=True, tag="kept"):
-    """Items of slice number `slice`, by their places in it, that are in the queue."""
+    """Items of slice number `slice` that are in the queue, by their places in the slice."""
 
     slice: int
     places: list[int]
 
 
 class Returning(Struct, frozen=True, tag="returning"):
-    """The start of the return of slice number `slice`: its copies will be behind the file numbered `after`, at byte
-    `at` or later, as in transfer_log.Intent. They were added before `before_ms` of the wall clock: the copy of an item
+    """The start of the return of slice number `slice`. Its copies will be after the file with number `after`, at byte
+    `at` or later, as in transfer_log.Intent. They have times before `before_ms` of the wall clock: the copy of an item
     with a later time has the ms before that. 0: the copies have the times of their items, as in files of an earlier
     version.
     """
@@ -239,7 +237,7 @@ class Returning(Struct, frozen=True, tag="returning"):
 
 
 class Returned(Struct, frozen=True, tag="returned"):
-    """The end of the return of slice number `slice`: all its copies are durable."""
+    """The end of the return of slice number `slice`. All its copies are durable."""
 
     slice: int
 
@@ -263,7 +261,7 @@ _DECODER = msgspec.msgpack.Decoder(Head)
 
 
 class Place(Struct, frozen=True):
-    """The place of a slice in its file: its frame, and its number of items and bytes of payload. `target`: as in
+    """The place of a slice in its file: its frame, its number of items and its bytes of payload. `target`: as in
     Moving.
     """
 
@@ -280,21 +278,21 @@ class Place(Struct, frozen=True):
 
 class Behind(Struct, frozen=True):
     """The place where the settled copies end, as (after, at) of a Moving, when there were `count` slices or Backs. It
-    does not hold for later ones: when none is under way the other queue's journal may be rewritten.
+    does not apply to later ones: when none is under way, the other queue's journal may be rewritten.
     """
 
     place: tuple[int, int] = (0, 0)
     count: int = 0
 
     def end_for(self, number: int, announced: tuple[int, int]) -> tuple[int, int]:
-        """Return the place behind which the copies of number `number`, which was `announced` there, may lie."""
+        """Return the place after which the copies of number `number` may be; it was `announced`."""
         return max(announced, self.place) if number < self.count else announced
 
 
 class UndoContent(Struct):
-    """The content of a file. `end`: behind its last whole frame; `kept`: by slice; `returning`: the slice that may or
-    may not have been returned; `undoing`: an undo that has not ended; `wanted`: how many items beyond those of the
-    slices the operation was to take.
+    """The content of a file. `end`: the end of its last whole frame. `kept`: by slice. `returning`: the slice that may
+    or may not have been returned. `undoing`: an undo that has not ended. `wanted`: how many more items than those of
+    the slices the operation was to take.
     """
 
     began: Began
@@ -326,13 +324,13 @@ class UndoContent(Struct):
 
     @property
     def is_settled(self) -> bool:
-        """True if the file alone tells, without a look at the journals, which of its items are in which queue."""
+        """True if the file alone shows which of its items are in which queue, without a check of the journals."""
         return not self.routes
 
     @property
     def routes(self) -> list[tuple[str, str]]:
-        """The (source, target) pairs of queues between which items may be on their way; both may be the same queue, and
-        a target of "" means that items may only be leaving the source.
+        """The (source, target) pairs of queues between which items may be on their way. Both may be the same queue;
+        with a target of "" items may only be leaving the source.
         """
         began, queue = self.began, _name(self.began.queue)
         if not began.carries_items:
@@ -344,7 +342,7 @@ class UndoContent(Struct):
 
     @property
     def targets(self) -> list[str]:
-        """The queues that the items were sent to; none for a purge."""
+        """The queues that the items were sent to; () for a purge."""
         if not self.began.is_homeward:
             return [_name(self.began.target)] if self.began.target else []
         return [_name(target) for target in dict.fromkeys([place.target for place in self.slices])]
@@ -371,7 +369,7 @@ class UndoContent(Struct):
                 self.backs.append(Place(at, size, len(items), 0))
             case Settled(slices, backs, after, last):
                 begin = int(after), last
-                if begin == (0, 0):  # none of it was copied: what is known of earlier copies holds
+                if begin == (0, 0):  # none of it was copied, so facts about earlier copies still apply
                     pass
                 elif backs > self.settled_backs:
                     self.returned_behind = Behind(begin, len(self.backs))
@@ -389,7 +387,7 @@ class UndoContent(Struct):
             case Kept(number, places):
                 kept_before = self.kept.get(number, frozenset())
                 self.kept[number] = kept_before | frozenset(places)
-                if not (self.is_over or self.undoing or self.began.is_chosen):  # a start goes on with those, too
+                if not (self.is_over or self.undoing or self.began.is_chosen):  # recovery continues with those, too
                     self.wanted += len(self.kept[number]) - len(kept_before)
                 if self.returning is not None and self.returning.slice == number:
                     self.returning = None
@@ -403,7 +401,7 @@ class UndoContent(Struct):
         self.end = at + size
 
     def add_slice(self, reads: list[Delivery], size: int) -> None:
-        """Add the slice of these items, whose frame of `size` bytes has been written at the end of the file."""
+        """Add the slice of these items. Its frame of `size` bytes has been written at the end of the file."""
         self.slices.append(Place(self.end, size, len(reads), sum([len(read.item.data) for read in reads])))
         self.end += size
 
@@ -413,7 +411,7 @@ class UndoContent(Struct):
         return [number for number in range(len(self.slices)) if number not in self.returned]
 
     def counts(self) -> tuple[int, int]:
-        """Return (items, about how many bytes of payload) that an undo would return."""
+        """Return (items, roughly how many bytes of payload) that an undo would return."""
         left = [(self.slices[number], len(self.kept.get(number, ()))) for number in self.left]
         return sum([place.items - kept for place, kept in left]), sum([place.payload_bytes for place, _ in left])
 
@@ -423,7 +421,7 @@ def _name(queue: bytes) -> str:
 
 
 def digest_of(data: bytes) -> bytes:
-    """Return a digest of 16 bytes that no other payload has, by accident or on purpose."""
+    """Return a digest of 16 bytes. No two payloads have the same one, neither by accident nor on purpose."""
     return blake2b(data, digest_size=16).digest()
 
 
@@ -453,17 +451,17 @@ class Unusable(Enum):
 
 
 def read_content(fs: Fs, path: str) -> UndoContent | Unusable:
-    """Read the content of the file, up to its first frame that is not whole. Raises OSError."""
+    """Read the content of the file, up to its first incomplete frame. Raises OSError."""
     content: UndoContent | None = None
     entry = _frame_at(fs, path, 0)
     while entry is not None:
         following = _frame_at(fs, path, entry.end)
-        # Those before the last one were synced before another was begun.
+        # Frames before the last one were synced before another was begun.
         if following is None and not entry.has_whole_payload(fs, path):
             break
         head = entry.head
         if head is None or (isinstance(head, Began) and head.version > HOMEWARD_VERSION):
-            return Unusable.LATER  # whole, and of a kind that is not known here
+            return Unusable.LATER  # whole, but of a kind unknown to this version
         if content is None:
             if not isinstance(head, Began):
                 return Unusable.EMPTY
@@ -474,15 +472,15 @@ def read_content(fs: Fs, path: str) -> UndoContent | Unusable:
 
 
 def carries_items(fs: Fs, path: str) -> bool:
-    """Return True if the file is of an operation that carries items from one queue to another: as long as it does, the
-    journals of both are right only together with the file. Raises OSError.
+    """Return True if the file belongs to an operation that carries items from one queue to another. Until it ends, the
+    journals of both are complete only together with the file. Raises OSError.
     """
     entry = _frame_at(fs, path, 0)
     return entry is not None and isinstance(entry.head, Began) and entry.head.carries_items
 
 
 def is_name(name: str) -> bool:
-    """Return True if a file of this name in the folder is the file of an operation."""
+    """Return True if this is the name of an operation's file."""
     return name.isascii() and name.isdigit()
 
 
@@ -501,7 +499,7 @@ class _Frame(Struct, frozen=True):
 
 
 def _frame_at(fs: Fs, path: str, at: int) -> _Frame | None:
-    """Read the frame at `at`; None if the file does not have all its bytes, or its head is damaged. Raises OSError."""
+    """Read the frame at `at`; None if the file lacks some of its bytes, or its head is damaged. Raises OSError."""
     lengths = fs.read(path, at, LENGTHS.size)
     if len(lengths) < LENGTHS.size:
         return None
@@ -532,7 +530,7 @@ def read_back(data: bytes) -> Back | None:
 
 
 def _read_head(data: bytes) -> Head | None:
-    """Read the head of a frame whose payload, if it has one, does not matter; None if it is damaged."""
+    """Read the head of a frame, ignoring its payload; None if the head is damaged."""
     if len(data) < LENGTHS.size:
         return None
     head_bytes, _, head_crc, _ = LENGTHS.unpack_from(data)
@@ -570,7 +568,7 @@ def _items(described: list[UndoItem], payload: bytes) -> Iterator[tuple[UndoItem
 
 
 class AppendFrames(CallbackTask):
-    """A task that writes `data` at the end of an undo file, and syncs it; its name too, if `folder` is not empty."""
+    """A task that writes `data` at the end of an undo file, and syncs it; and its name, if `folder` is given."""
 
     def __init__(
         self, file: File, data: bytes, fs: Fs, folder: str, then: Callable[[OSError | None, int], None]

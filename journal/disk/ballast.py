@@ -1,10 +1,10 @@
 """Disk space held in reserve, so that a full disk can be handled.
 
 The ballast is a file of allocated blocks, `.staniel/ballast`: at most 16 MB, and at most an eighth of the disk. While
-it stands a turn admits puts up to half of it, or more if the disk has room beside it; so whatever was admitted can be
-written, because removing the ballast makes room. When a write meets ENOSPC the ballast is removed and the write is
-finished. From then on puts are refused; gets and closes go on from the other half. Each second the broker tries to
-allocate the ballast again, which needs twice its size. A disk that is full without a ballast ends the process.
+it exists, a turn admits puts up to half of its size, or more if the disk has other room. So all admitted records can be
+written: when a write meets ENOSPC, the ballast is removed and the write is finished. From then on puts are refused;
+gets and closes use the other half. Each second the broker tries to allocate the ballast again, which needs twice its
+size. Without a ballast, a full disk ends the process.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from staniel.journal.disk.fs import FULL_ERRNOS, Fs, is_missing
 from staniel.journal.disk.refusals import described
 
 BALLAST_BYTES_MAX = 16 << 20
-SHARE_OF_DISK = 8  # the reserve takes at most an eighth of a small disk
-ROOM_FACTOR = 2  # the reserve is made only where there is room for twice its size
-RECORD_OVERHEAD_BYTES = 64  # upper bound of the heads and flags around an item's data
+SHARE_OF_DISK = 8  # of the disk: the most that the reserve takes of a small disk
+ROOM_FACTOR = 2  # times its size: the room that is needed to make the reserve
+RECORD_OVERHEAD_BYTES = 64  # at most, of the heads and flags around an item's data
 
 
-INODES_MIN = 16  # the disk counts as full below this: rotations and packs need some
-INODES_SHARE = 8  # on a small disk an eighth of its inodes
+INODES_MIN = 16  # below this the disk counts as full: rotations and packs need some
+INODES_SHARE = 8  # of the inodes of a small disk
 
 
 class Space(Enum):
     AMPLE = "ample"  # the reserve exists
-    FULL = "full"  # the reserve was released: puts are refused until it is made again
-    UNRESERVED = "unreserved"  # the system refuses to allocate the reserve, though there is room
+    FULL = "full"  # the reserve was released: puts are refused until it exists again
+    UNRESERVED = "unreserved"  # the system refuses to allocate the reserve, although there is room
 
 
 def reserve_bytes(disk_bytes: int) -> int:
@@ -45,21 +45,21 @@ class Ballast:
         self.path = path
         self.space = Space.FULL
         self.trouble = ""
-        """Why there is no reserve although there is room."""
+        """The reason why there is no reserve although there is room."""
         self.lacks_inodes = False
         """True if the disk has too few inodes."""
         self.bytes = reserve_bytes(fs.free_bytes(folder)[1])
 
     @property
     def budget_bytes(self) -> int:
-        """Bytes that one tick may write: half, so that gets and closes still have the other half after the disk
-        is full.
+        """The bytes that one tick may write: half of the ballast, so that gets and closes still have the other half
+        when the disk is full.
         """
         return -1 if self.space is Space.FULL else self.bytes // 2
 
     def create(self) -> bool:
-        """Create the ballast; False while the disk has no room for twice its size. If the system refuses for another
-        reason, there is no ballast: then puts are refused earlier, once there is no room for it.
+        """Create the ballast. Return False while the disk has no room for twice its size. If the system refuses for
+        another reason, there is no ballast, and puts are refused earlier: once there is no room for it.
         """
         if self.space is Space.AMPLE:
             return True
@@ -86,20 +86,20 @@ class Ballast:
         self._has_inodes(1)
 
     def _remove(self) -> None:
-        with suppress(OSError):  # a reserve that cannot be removed gives no room
+        with suppress(OSError):  # then the disk stays full
             self.fs.remove(self.path)
 
     @property
     def has_room(self) -> bool:
-        """True if there are inodes, and room for the ballast beside what is there. If the ballast stands, the disk need
-        not be asked for that room.
+        """True if there are inodes, and room for the ballast in addition to the present files. If the ballast exists,
+        the system need not be asked about the room.
         """
         if not self._has_inodes(1):
             return False
         return self.space is not Space.UNRESERVED or self.fs.free_bytes(self.folder)[0] >= ROOM_FACTOR * self.bytes
 
     def _has_inodes(self, factor: int) -> bool:
-        """Tell whether the disk has so many times the inodes that are kept in reserve."""
+        """Tell whether the disk has `factor` times the inodes that are kept in reserve."""
         free, total = self.fs.free_inodes(self.folder)
         self.lacks_inodes = free < factor * min(INODES_MIN, total // INODES_SHARE)
         return not self.lacks_inodes
@@ -110,5 +110,5 @@ class Ballast:
         return self.space is Space.AMPLE and is_missing(self.fs, self.path)
 
     def has_room_for(self, size: int) -> bool:
-        """Tell whether `size` bytes, more than a tick's budget, fit on the disk beside the ballast."""
+        """Tell whether `size` bytes, more than a tick's budget, fit on the disk in addition to the ballast."""
         return self.space is not Space.FULL and self.fs.free_bytes(self.folder)[0] > size + self.bytes

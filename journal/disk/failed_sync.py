@@ -1,21 +1,21 @@
-"""The marker that a failed sync leaves, and how files in doubt are written anew.
+"""The mark that a failed sync leaves, and rewriting the files in doubt.
 
-After a failed sync the system may show pages that the disk never got, and count them as clean. A process started again
-on the same machine would read them, build on them, and lose all of it at the next power cut. So the process that ends
-leaves a mark, which lists the names and files in doubt, and the next one writes every byte that it is going to rely on
-anew, and makes and removes names anew.
+After a failed sync the system may show pages that never reached the disk, and treat them as clean. A process started
+again on the same machine would read them, depend on them, and lose all of it at the next power cut. So the process that
+ends leaves a mark, which lists the names and files in doubt. The next process rewrites every byte that it is going to
+depend on, and repeats the creation and removal of names.
 
-The mark is a value of JSON a line: a path whose name is in doubt; {"file": a path whose bytes are}; {"gone": a path
-that a start is about to remove for good}; null, the list is complete; false, the mark begins here, and what stands
-before it is an earlier one; an array of paths, from earlier versions; and
-{"put": {a path: the temporary name of its new bytes}, "gone": [paths]}, what a start is about to rename and remove, all
-of it. Those paths are relative to the spool, because the next start acts on them whatever it calls the spool's folder.
+The mark has one JSON value a line: a path whose name is in doubt; {"file": a path whose bytes are in doubt}; {"gone": a
+path that a start is about to remove for good}; null: the list is complete; false: the mark begins here, and earlier
+lines belong to an earlier mark; an array of paths, from earlier versions; and {"put": {a path: the temporary name of
+its new bytes}, "gone": [paths]}, which a start is about to rename and remove, all of it. The paths of the last kind are
+relative to the spool, because the next start may use another path for the spool.
 
-Files that belong together are renewed together: after a rotation whose sync failed the disk has one file `q`, where the
-caches show it as `q.7` beside a new `q`, and if only one of two renames came to the disk, all of it would be lost, or
-be there twice. So all new bytes are safe under temporary names before the list is, the list is safe before the first
-rename, and a start that finds a list finishes it before anything else. It stays in force until another list, of other
-temporary names, takes over the same paths: caches may show renames that the disk has not got.
+Files that belong together are renewed together. After a rotation whose sync failed, for example, the disk has one file
+`q`, and the caches show `q.7` and a new `q`. If only one of the two renames reached the disk, all of it would be lost,
+or be there twice. So all new bytes are durable under temporary names before the list is, the list is durable before the
+first rename, and a start that finds a list finishes it before anything else. The list stays valid until another list,
+of other temporary names, takes over the same paths, because caches may show renames that are not durable.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.disk.unsynced_names import UnsyncedNames
 
 PIECE_BYTES = 1 << 20
-BATCH_BYTES = 64 << 20  # room needed beside the files of a batch, if one queue does not need more
-BATCH_FILES = 1000  # a disk that remembers names (unsynced_names.py) keeps all of a batch
+BATCH_BYTES = 64 << 20  # room needed for the files of a batch, if no queue needs more
+BATCH_FILES = 1000  # a disk that remembers names (unsynced_names.py) remembers all of a batch
 ROOM_BYTES = 1 << 20  # ten thousand names, as many as unsynced_names.py keeps
 ROOM_SHARE_OF_DISK = 128
 ROOM_SUFFIX = ".room"
@@ -44,9 +44,10 @@ Value = str | bool | list[str] | dict[str, str | list[str] | dict[str, str]] | N
 
 
 class SuspectPaths(Struct):
-    """Paths that a failed sync has put in doubt. `gone`: what an earlier start has found to be there no more, and may
-    have left there, empty, or brought back. `is_torn`: it was cut off, and more than it says may be in doubt. `puts`
-    (to its temporary name) and `removals`: a start has begun to rename and remove these, and all of it is to be done.
+    """Paths that a failed sync has put in doubt. `gone`: paths that an earlier start found missing; a power cut may
+    have left an empty file there, or brought the file back. `is_torn`: the mark was cut off, and more paths may be in
+    doubt. `puts` (to the temporary names) and `removals`: a start has begun to rename and remove these, and all of it
+    must be done.
     """
 
     names: dict[str, None] = field(default_factory=dict)
@@ -58,13 +59,13 @@ class SuspectPaths(Struct):
 
     @property
     def changes_files(self) -> bool:
-        """True if the next start serves other files than those that the folder shows."""
+        """True if the next start will serve other files than the folder shows."""
         return bool(self.gone or self.puts or self.removals)
 
 
 class RenewalGroup(Struct):
-    """Files that are renewed all at once. `pairs`: a path, and a temporary name beside it. `gone`: paths that are there
-    no more.
+    """Files that are renewed together. `pairs`: a path and its temporary name. `gone`: paths that do not exist any
+    more.
     """
 
     pairs: list[tuple[str, str]] = field(default_factory=list)
@@ -73,11 +74,11 @@ class RenewalGroup(Struct):
 
 
 class FailedSyncMarker:
-    """The marker of failed syncs, at `path`. `reserve`: a file that may be removed if there is no room for the mark.
+    """The mark of failed syncs, at `path`. `reserve`: a file that may be removed if there is no room for the mark.
     `folder`: the spool's.
 
-    While nothing is in doubt a file with room of its own, `path` with `.room`, waits to become the mark. It is empty,
-    unless a power cut has taken back that it became the mark, and not what was written to it.
+    While nothing is in doubt, a file with allocated room, `path` with `.room`, waits to become the mark. It is empty,
+    except after a power cut that undid its renaming to the mark but not the writes to it.
     """
 
     def __init__(self, fs: UnsyncedNames, path: str, reserve: str = "", folder: str = "") -> None:
@@ -90,12 +91,12 @@ class FailedSyncMarker:
         self._said: tuple[list[str], list[str]] | None = None
         self._has_room = False
         self.is_complete = False
-        """True once everything that earlier processes have left in the caches is durable: a start has synced it."""
+        """True once everything that earlier processes left in the caches is durable, because a start has synced it."""
         fs.failed = self.record_failure
 
     def record_failure(self) -> None:
-        """Record a failed sync as well as this disk lets us: the next process must see the mark, power cuts need not
-        keep it.
+        """Record a failed sync. The next process must see the mark; power cuts need not keep it, and this disk may not
+        sync it.
         """
         in_doubt = self._fs.changed_names(), self._fs.unsynced_files()
         if in_doubt == self._said:
@@ -108,20 +109,22 @@ class FailedSyncMarker:
         try:
             self._write(lines)
         except OSError:
-            # The next start needs the whole list more than this one needs the reserve.
+            # The next start needs the whole list more than this process needs the reserve.
             with suppress(OSError):
                 self._fs.remove(self._reserve)
-            with suppress(OSError):  # if this fails, nothing can be written on this disk, as the next start reports
+            with suppress(OSError):  # if this fails, this disk accepts no writes; the next start reports that
                 self._write(lines)
         self._said = in_doubt
 
     def set_room_aside(self) -> None:
-        """Set aside room for the next mark, whatever else fills the disk. If that fails, the reserve has to do."""
+        """Allocate room for the next mark, so that a full disk does not prevent it. If that fails, the reserve
+        must do.
+        """
         self._has_room = False
         with suppress(OSError):
             size = min(ROOM_BYTES, self._fs.free_bytes(self._folder)[1] // ROOM_SHARE_OF_DISK)
             if not self.exists and not is_missing(self._fs, self._room) and self._fs.size(self._room):
-                self._fs.truncate(self._room, 0)  # an earlier mark (see the class)
+                self._fs.truncate(self._room, 0)  # it may contain an earlier mark (see the class)
             self._fs.set_aside(self._path if self.exists else self._room, size)
             self._has_room = True
 
@@ -132,7 +135,7 @@ class FailedSyncMarker:
 
     @property
     def exists(self) -> bool:
-        """True if there is a mark. Raises OSError if the disk does not tell."""
+        """True if there is a mark. Raises OSError if the disk cannot say."""
         try:
             self._fs.size(self._path)
         except MISSING:
@@ -140,7 +143,7 @@ class FailedSyncMarker:
         return True
 
     def read(self) -> SuspectPaths:
-        """Read the mark. A line that cannot be read says nothing. Raises OSError."""
+        """Read the mark. A line that cannot be read is ignored. Raises OSError."""
         mark = SuspectPaths()
         for line in self._fs.read(self._path, 0, self._fs.size(self._path)).splitlines():
             if not line:
@@ -174,8 +177,8 @@ class FailedSyncMarker:
         return mark
 
     def finish_renewal(self) -> None:
-        """Do the rest of what an earlier start had begun to rename and remove. It has to be renewed all the same: what
-        seems to be done already may be done in the caches alone. Raises OSError, JournalFailure.
+        """Finish the renames and removals that an earlier start has begun. All of these paths must still be renewed,
+        because a finished rename may be in the caches only. Raises OSError, JournalFailure.
         """
         mark = self.read() if self.exists else SuspectPaths()
         if not (mark.puts or mark.removals):
@@ -193,8 +196,8 @@ class FailedSyncMarker:
         self._sync_folders(done)
 
     def save(self, mark: SuspectPaths) -> None:
-        """Make `mark` the whole mark, durably. Before anything is written to a temporary name this has to be done once:
-        a mark that the caches do not show any more may list that name. Raises OSError, JournalFailure.
+        """Make `mark` the whole mark, durably. This must be done once before anything is written to a temporary name,
+        because a mark that the caches do not show any more may list that name. Raises OSError, JournalFailure.
         """
         lines = _lines(mark.names, mark.files, is_whole=not mark.is_torn)
         lines.extend({"gone": path} for path in mark.gone)
@@ -212,17 +215,17 @@ class FailedSyncMarker:
             replace_file(self._fs, self._path, data)
 
     def renew(self, mark: SuspectPaths, groups: list[RenewalGroup], apart: RenewalGroup) -> None:
-        """Give each file new bytes, by way of its temporary name; make each of the names `gone`, which are there no
-        more, and remove it again. The `groups` are in the spool, and each of them is renewed as a whole; `apart` is
-        elsewhere, or each file of it is for itself. `mark` is what has been saved. Safe to interrupt at every step.
-        Raises OSError, JournalFailure.
+        """Give each file new bytes, through its temporary name. Create and remove again each of the names `gone`, which
+        do not exist any more. The `groups` are in the spool, and each is renewed as a whole. The files of `apart` are
+        elsewhere, or do not depend on each other. `mark` is what has been saved. Every step can be interrupted. Raises
+        OSError, JournalFailure.
         """
         self._renew_apart(mark, apart)
         for batch in _batches(groups):
             self._renew_together(mark, batch)
 
     def clear(self, left: SuspectPaths) -> None:
-        """Clear the mark: all is renewed except for what `left` says, which is out of reach. Raises OSError,
+        """Clear the mark, because everything is renewed except `left`, which cannot be reached. Raises OSError,
         JournalFailure.
         """
         if left.names or left.gone:
@@ -233,8 +236,8 @@ class FailedSyncMarker:
         self.set_room_aside()
 
     def _renew_apart(self, mark: SuspectPaths, apart: RenewalGroup) -> None:
-        """Renew files apart, without a list: another server, which knows nothing of a list, may write there before it
-        is finished.
+        """Renew files one by one, without a list: another server, which does not know the list, may write to them
+        before the list is finished.
         """
         for path, temp in apart.pairs:
             self._copy(path, temp)
@@ -261,20 +264,20 @@ class FailedSyncMarker:
                     self._fs.remove(temp)
             if error.errno not in FULL_ERRNOS or len(batch) == 1:
                 raise
-            for group in batch:  # one group needs less room than a batch
+            for group in batch:  # a single group needs less room than a batch
                 self._renew_together(mark, [group])
             return
         for path, temp in pairs:
             self._fs.rename(temp, path)
         self._remove_anew(gone)
         self._sync_folders([*(path for path, _ in pairs), *gone])
-        # The mark lists these paths until it is written for the next batch: no temporary name is used twice.
+        # The mark lists these paths until it is written for the next batch, so no temporary name is used twice.
         for path in [*dict(pairs), *gone]:
             mark.puts.pop(path, None)
             mark.removals.pop(path, None)
 
     def _promise(self, mark: SuspectPaths, puts: dict[str, str], removals: dict[str, None]) -> None:
-        """Promise to do all of it from now on, whatever happens."""
+        """Write down that all of these renames and removals must be done, whatever happens."""
         puts_to_keep = {path: temp for path, temp in mark.puts.items() if path not in removals}
         promised = structs.replace(mark, puts=puts_to_keep | puts, removals=mark.removals | removals)
         self.save(promised)
@@ -292,7 +295,7 @@ class FailedSyncMarker:
     def _write(self, lines: list[Value]) -> None:
         mark = self._fs.append(self._path)
         try:
-            # Begin a new line, because an earlier attempt may have left half a line.
+            # Begin a new line, because an earlier attempt may have left a part of one.
             mark.write(b"\n" + b"".join(map(_line, lines)))
         finally:
             mark.close()
@@ -316,7 +319,7 @@ class FailedSyncMarker:
 
 
 def _batches(groups: list[RenewalGroup]) -> Iterator[list[RenewalGroup]]:
-    """Yield as many groups at once as there may be: each batch costs some syncs."""
+    """Yield as many groups at once as are allowed, because each batch costs some syncs."""
     batch: list[RenewalGroup] = []
     size = files = 0
     for group in groups:

@@ -1,7 +1,7 @@
 """Flaws of file systems on which a sync does not mean what docs/durability.md says it means.
 
-Pure: the text of Linux' /proc/self/mountinfo (proc_pid_mountinfo(5)) goes in, a flaw comes out. A file system that is
-not known to break the promise has none, whatever it is called: docs/decisions/0021.
+The functions are pure: they take the text of Linux' /proc/self/mountinfo (proc_pid_mountinfo(5)) and return a flaw. A
+file system that is not known to break the promise has no flaw: docs/decisions/0021.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ IN_MEMORY = frozenset(("tmpfs", "ramfs", "devtmpfs", "hugetlbfs"))
 NETWORK = frozenset(("nfs", "nfs4", "cifs", "smb3", "smbfs", "smb2", "afs", "ncpfs", "9p", "coda"))
 FAT = frozenset(("vfat", "msdos", "exfat"))
 FUSE = ("fuse", "fuseblk")
-OVERLAYS = ("fuse.fuse-overlayfs",)  # the root of containers without root; it passes syncs on, unless it is volatile
+OVERLAYS = ("fuse.fuse-overlayfs",)  # the root of rootless containers; it passes syncs on, unless it is volatile
 # ext4, btrfs, f2fs, older xfs and reiserfs write it this way; f2fs and overlayfs have options with the same effect.
 NO_FLUSHES = frozenset(("nobarrier", "barrier=0", "barrier=none", "fsync_mode=nobarrier", "volatile", "fsync=volatile"))
 
 
 class Mount(Struct, frozen=True):
-    """A mounted file system: its type, its options, those of the mount and of the file system together, and where it is
-    mounted.
+    """A mounted file system: its type, its options (those of the mount and of the file system together), and where it
+    is mounted.
     """
 
     kind: str
@@ -31,8 +31,8 @@ class Mount(Struct, frozen=True):
 
 
 class FileSystemFlaw(Struct, frozen=True):
-    """The reason why a file system does not keep the promise. `breaks`: what a client was answered may be gone after a
-    power cut although the disk is sound; otherwise it is not as the operator may think, and no more than that.
+    """The reason why a file system does not keep the promise. `breaks`: a power cut may lose acknowledged changes
+    although the disk is sound. Otherwise the file system only differs from what the operator may expect.
     """
 
     breaks: bool
@@ -52,13 +52,15 @@ def find_mount(mountinfo: str, mount_id: int) -> Mount | None:
 
 
 def mount_id_in(fdinfo: str) -> int:
-    """Return the number of the mount that an open file is on, from its /proc/self/fdinfo; -1 if it does not say."""
+    """Return the number of the mount of an open file, from the file's /proc/self/fdinfo; -1 if the text does
+    not say.
+    """
     match = re.search(r"^mnt_id:\s*(\d+)$", fdinfo, re.MULTILINE)
     return int(match[1]) if match else -1
 
 
 def flaw_of(mount: Mount) -> FileSystemFlaw | None:
-    """Return what is known against the file system; None: nothing is."""
+    """Return the known flaw of the file system; None if it has none."""
     kind, options = mount.kind, mount.options
     if off := options & NO_FLUSHES:
         return _broken(mount, f"is mounted with {min(off)}, so a sync does not reach the disk")
@@ -67,7 +69,7 @@ def flaw_of(mount: Mount) -> FileSystemFlaw | None:
     if kind in FUSE or (kind.startswith("fuse.") and kind not in OVERLAYS):
         return _broken(mount, "is served by a program (FUSE), which may take a sync for granted")
     if kind in FAT:
-        return _broken(mount, "has no journal and takes a and A for one name")
+        return _broken(mount, "has no journal and treats the names a and A as one")
     if kind in IN_MEMORY:
         return FileSystemFlaw(False, f"{_described(mount)} is in memory: a restart of the machine empties it")
     if "data=writeback" in options:

@@ -1,6 +1,6 @@
-"""The kernel's limits of this process's memory: those of its control groups, if they are below the machine's.
-memory.high (systemd's MemoryHigh) counts like memory.max: above it the kernel throttles the process. Pure; sources:
-cgroups(7), the kernel's cgroup-v2 and cgroup-v1/memory documents.
+"""The kernel's limits of this process's memory: those of its control groups, if they are below the machine's memory.
+memory.high (systemd's MemoryHigh) counts like memory.max, because the kernel throttles a process above it. The
+functions are pure. Sources: cgroups(7), the kernel's cgroup-v2 and cgroup-v1/memory documents.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ ROOT = "/sys/fs/cgroup"
 
 
 def limit_files(cgroup: str) -> list[str]:
-    """Return the files that may hold a limit, from the text of /proc/self/cgroup: of its groups and of all above them.
-    In a container the names may be those of the host, and the container's own group is the root that it sees.
+    """Return the files that may have a limit, for the groups in the text of /proc/self/cgroup and for all of their
+    parents. In a container the names may be those of the host, and the root that it sees is the container's own group.
     """
     paths: list[str] = []
     names: tuple[str, ...]
@@ -29,8 +29,8 @@ def limit_files(cgroup: str) -> list[str]:
 
 
 def limit_in(text: str) -> int | None:
-    """Parse a limit, in bytes; None: no limit, or no such file's text. 0 is what a kernel or runtime without the
-    accounting shows.
+    """Parse a limit, in bytes. Return None if there is no limit, or the text is not that of such a file. Kernels and
+    runtimes without the accounting show 0.
     """
     word = text.strip()
     return int(word) or None if word.isdecimal() else None

@@ -1,5 +1,5 @@
-"""A limit on the files that journals keep open, least recently used first: thousands of queues must not need thousands
-of file descriptors.
+"""A limit on the files that journals keep open: the least recently used ones are closed first, so that thousands of
+queues do not need thousands of file descriptors.
 """
 
 from __future__ import annotations
@@ -11,33 +11,33 @@ from typing import Protocol
 
 from staniel.journal.disk.fs import BROKEN_ERRNOS, FULL_ERRNOS, File, Fs
 
-LIMIT = 1024  # closed beyond this, if that costs nothing
+LIMIT = 1024  # beyond this, files that can be closed without a cost are closed
 MOST = 4096
 LOOKS = 8
 NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
-FINAL_ERRNOS = BROKEN_ERRNOS | FULL_ERRNOS | {errno.ENOENT, errno.ENOTDIR}  # waiting does not help, or others do better
+FINAL_ERRNOS = BROKEN_ERRNOS | FULL_ERRNOS | {errno.ENOENT, errno.ENOTDIR}  # waiting is in vain, or callers do better
 
 
 class FileHolder(Protocol):
     """A journal with an open file."""
 
     def try_close(self, force: bool) -> bool:
-        """Close the file if it can be closed now; it is opened again when needed. `force`: even if it must be synced
+        """Close the file if it can be closed now; it is opened again when needed. `force`: also if it must be synced
         first.
         """
 
 
 class OpenFiles:
-    """The journals with an open file, least recently used first: about `limit` while most are idle, never more than
-    `most` and those that a running sync uses.
+    """The journals with an open file, the least recently used first: about `limit` while most are idle, and never more
+    than `most`, not counting those that a running sync uses.
     """
 
     def __init__(self, limit: int = LIMIT, most: int = MOST) -> None:
         self.limit = limit
         self.most = most
         self.wait: Callable[[str, OSError, int], bool] = lambda path, error, tries: False
-        """Set by the server: wait for a moment, because the system refuses to open this path, after so many tries.
-        False: it has been tried for long enough.
+        """A function of the server that waits for a moment, because the system refuses to open this path, after so many
+        tries. It returns False when it has been tried for long enough.
         """
         self._holders: OrderedDict[FileHolder, None] = OrderedDict()
 
@@ -45,14 +45,13 @@ class OpenFiles:
         return len(self._holders)
 
     def allow(self, most: int) -> None:
-        """Allow `most` open journals."""
+        """Allow `most` journals to be open."""
         self.limit, self.most = min(LIMIT, most), most
 
     def open(self, fs: Fs, path: str, *, must_write: bool) -> File:
-        """Open the file of a journal. Where the process or the machine has no more descriptors, journals that need
-        theirs less give them back. `must_write`: it has changes that are not written. Then another refusal is not
-        final: it is tried again, and all replies wait for that, because some may rest on those changes. Raises OSError,
-        JournalFailure.
+        """Open the file of a journal. If the process or the machine has no more descriptors, close files of other
+        journals. `must_write`: the journal has unwritten changes. Then other refusals are not final either: the call
+        tries again, and all replies wait, because some may depend on those changes. Raises OSError, JournalFailure.
         """
         tries = 0
         while True:
@@ -66,13 +65,13 @@ class OpenFiles:
                 tries += 1
 
     def _close_one(self) -> bool:
-        """Close the least recently used journal that needs no sync first, else any. Returns False if none can be
+        """Close the least recently used journal that needs no sync first, or else any. Return False if none can be
         closed.
         """
         return any(self._ask_oldest(force) for force in (False, True) for _ in range(len(self._holders)))
 
     def opened(self, holder: FileHolder) -> None:
-        """Note that `holder` has just opened its file, and close others if need be. Raises JournalFailure."""
+        """Note that `holder` has just opened its file, and close others if necessary. Raises JournalFailure."""
         if len(self._holders) >= self.limit:
             self._close_some()
         self._holders[holder] = None
@@ -81,7 +80,7 @@ class OpenFiles:
         self._holders.pop(holder, None)
 
     def _close_some(self) -> None:
-        """Ask a few of the least recently used; those that stay open go to the end."""
+        """Try to close a few of the least recently used; those that stay open go to the end."""
         for _ in range(LOOKS):
             if len(self._holders) < self.limit:
                 return

@@ -28,14 +28,14 @@ from staniel.journal.disk.fs import (
 )
 from staniel.journal.disk.memory_limit import limit_files, limit_in
 
-LIBC = ctypes.CDLL(None, use_errno=True)  # for what `os` does not have; its calls release the interpreter
+LIBC = ctypes.CDLL(None, use_errno=True)  # for calls that `os` does not have; they release the interpreter
 FALLOC_FL_KEEP_SIZE = 1  # linux/falloc.h
 ZEROS = bytes(1 << 20)
-ALIGNED_BYTES = 4096  # direct writes begin and end at multiples of it
+ALIGNED_BYTES = 4096  # direct writes begin and end at multiples of this
 STAGED_BYTES = 1 << 20  # size of the buffer that is kept
 USUAL_NAME_BYTES = 255
-NEVER = -2  # instead of a descriptor
-LARGE_BYTES = 8 << 20  # the kernel takes a millisecond to give back the blocks and the pages of such a file
+NEVER = -2  # in place of a descriptor
+LARGE_BYTES = 8 << 20  # freeing the blocks and pages of such a file takes the kernel a millisecond
 CloseGone = Callable[[int], None]
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -45,14 +45,14 @@ IS_UTF8 = sys.getfilesystemencoding().replace("-", "").lower() == "utf8"
 
 
 def to_native(path: str) -> str:
-    """Return `path` as the calls of `os` take it. On the disk names are UTF-8, whatever the locale says; bytes that are
-    no UTF-8 are surrogates, as in PEP 383.
+    """Return `path` in the form for calls of `os`. Names on the disk are UTF-8 in every locale; other bytes are
+    surrogates, as in PEP 383.
     """
     return path if IS_UTF8 else os.fsdecode(path.encode("utf-8", "surrogateescape"))
 
 
 def from_native(name: str) -> str:
-    """Return a name that `os` has given in our form: the reverse of `to_native`."""
+    """Return a name from `os` in our form: the reverse of `to_native`."""
     return name if IS_UTF8 else os.fsencode(name).decode("utf-8", "surrogateescape")
 
 
@@ -65,7 +65,7 @@ def _sync(sync: Callable[[int], None], fd: int, path: str = "") -> None:
 
 
 def _text_of(path: str) -> str:
-    """Return the text of a file of the kernel's; "" if it is not there."""
+    """Return the text of a file of the kernel's; "" if it does not exist."""
     try:
         with open(path) as file:
             return file.read()
@@ -74,10 +74,10 @@ def _text_of(path: str) -> str:
 
 
 def _lock_holder(fd: int, path: str) -> str:
-    """Return who holds the lock on the open file at `path`. A server writes its process number into the file; another
-    program that has locked it does not, and the number of an earlier server may still be there.
+    """Return a text that names the holder of the lock on the open file at `path`. A server writes its process number
+    into the file. Another program that has locked it does not, and the number of an earlier server may still be there.
     """
-    said = os.pread(fd, 200, 0).decode("utf-8", "replace").partition("\n")[0].strip()  # behind it: how far a start is
+    said = os.pread(fd, 200, 0).decode("utf-8", "replace").partition("\n")[0].strip()  # the progress of a start follows
     status = os.fstat(fd)
     device_and_inode = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
     held = [words for line in _text_of("/proc/locks").splitlines() if device_and_inode in (words := line.split())]
@@ -89,9 +89,7 @@ def _lock_holder(fd: int, path: str) -> str:
 
 
 def _is_named(fd: int, path: str, size: int = 0) -> bool:
-    """Tell whether `path` is the file that is open, and has at least `size` bytes. Raises OSError if the disk does not
-    tell.
-    """
+    """Tell whether `path` is the open file, and has at least `size` bytes. Raises OSError if the disk cannot say."""
     try:
         status = os.stat(to_native(path))
     except (FileNotFoundError, NotADirectoryError):
@@ -100,7 +98,7 @@ def _is_named(fd: int, path: str, size: int = 0) -> bool:
 
 
 def _is_large_and_gone(fd: int) -> bool:
-    """Tell whether closing the file has the kernel give back a large file."""
+    """Tell whether closing the file makes the kernel free a large file."""
     try:
         status = os.fstat(fd)
     except OSError:
@@ -109,8 +107,8 @@ def _is_large_and_gone(fd: int) -> bool:
 
 
 def _mode_of(path: str, *, follows: bool = True) -> int:
-    """Return the mode of what is at `path`; 0 if there is nothing. Raises OSError if the system does not tell: the
-    functions of os.path say then that nothing is there.
+    """Return the mode of the file at `path`; 0 if there is none. Raises OSError if the system cannot say, where the
+    functions of os.path would return that there is no file.
     """
     try:
         return os.stat(to_native(path), follow_symlinks=follows).st_mode
@@ -119,25 +117,23 @@ def _mode_of(path: str, *, follows: bool = True) -> int:
 
 
 def is_folder(path: str) -> bool:
-    """Tell whether there is a folder at `path`. Raises OSError if the system does not tell."""
+    """Tell whether there is a folder at `path`. Raises OSError if the system cannot say."""
     return stat.S_ISDIR(_mode_of(path))
 
 
 def is_file(path: str) -> bool:
-    """Tell whether there is a regular file at `path`. Raises OSError if the system does not tell."""
+    """Tell whether there is a regular file at `path`. Raises OSError if the system cannot say."""
     return stat.S_ISREG(_mode_of(path))
 
 
 def is_named(path: str) -> bool:
-    """Tell whether `path` is the name of anything, also of a broken link. Raises OSError if the system does not
-    tell.
-    """
+    """Tell whether `path` is the name of anything, including a broken link. Raises OSError if the system cannot say."""
     return bool(_mode_of(path, follows=False))
 
 
 def walk(top: str, *, topdown: bool = True) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Walk a folder as os.walk does. Raises OSError for a folder that cannot be listed, which os.walk leaves out as if
-    it were empty. A missing folder is empty.
+    """Walk a folder as os.walk does. Raises OSError for a folder that cannot be listed; os.walk would treat it as
+    empty. A missing folder is empty.
     """
     return os.walk(top, topdown=topdown, onerror=_unless_missing)
 
@@ -148,7 +144,7 @@ def _unless_missing(error: OSError) -> None:
 
 
 def _is_there(folder: str) -> bool:
-    """Tell whether there is such a folder. Raises OSError: something else is there, or the system does not tell."""
+    """Tell whether there is such a folder. Raises OSError if something else is there, or the system cannot say."""
     path = to_native(folder)
     try:
         mode = os.stat(path).st_mode
@@ -168,7 +164,7 @@ class OsFile:
     __slots__ = ("_close_gone", "fd", "size")
 
     def __init__(self, path: str, close_gone: CloseGone = os.close) -> None:
-        # O_NONBLOCK: a FIFO in a journal's place must not hold the server up. Regular files do not care.
+        # O_NONBLOCK: a FIFO in a journal's place must not block the server. Regular files ignore the flag.
         self.fd = os.open(to_native(path), os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o640)
         status = os.fstat(self.fd)
         if not stat.S_ISREG(status.st_mode):
@@ -206,10 +202,10 @@ class OsFile:
 
 
 class OsRegion:
-    """A file descriptor to write with at given places, and one that writes past the page cache, if the file system has
-    that: where the blocks are there already, writing so takes two thirds of the time of a write and an fdatasync.
-    `flushed`: the errno of a write of what is staged that has been made elsewhere and stands for the next `sync`, 0 if
-    it succeeded; None: none has been.
+    """A descriptor for writing at given places, and a second one that bypasses the page cache, if the file system
+    supports that. Where the blocks are written already, such a write takes two thirds of the time of a write and an
+    fdatasync. `flushed`: the errno of a write of the staged bytes that was made elsewhere and counts for the next
+    `sync`; 0 if it succeeded; None if there was none.
     """
 
     __slots__ = ("_buffer", "_is_dirty", "_path", "_through", "fd", "flushed", "size", "staged_at", "staged_bytes")
@@ -253,8 +249,8 @@ class OsRegion:
 
     @property
     def direct_fd(self) -> int:
-        """The descriptor for writing staged bytes such that they are on the disk afterwards; -1 if they must be written
-        otherwise.
+        """The descriptor for writing staged bytes such that they are durable afterwards; -1 if they must be written the
+        other way.
         """
         if self._is_dirty or not self.staged_bytes or (self.staged_at | self.staged_bytes) % ALIGNED_BYTES:
             return -1
@@ -332,7 +328,7 @@ class OsReader:
 
 
 def _naming(verb: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Have the OSErrors of a method tell which call was refused (refusals.py)."""
+    """Make the OSErrors of a method name the refused call (refusals.py)."""
 
     def named(method: Callable[P, T]) -> Callable[P, T]:
         @wraps(method)
@@ -354,12 +350,12 @@ class OsFs:
     """The real disk."""
 
     def __init__(self, close_gone: CloseGone = os.close) -> None:
-        """Take `close_gone`, which closes a large file that has no name any more: the kernel gives its blocks and pages
-        back then, 10 ms for 100 MB, which a server does not wait for.
+        """Take `close_gone`, which closes a large file without a name. The kernel frees its blocks and pages then,
+        which takes 10 ms for 100 MB; a server must not wait for that.
         """
         self._close_gone = close_gone
-        self._locks: dict[str, int] = {}  # by path; held open for the life of the process
-        self._folders: dict[str, int] = {}  # kept open: a sync must not fail because there is no descriptor left
+        self._locks: dict[str, int] = {}  # by path; held while the process lives
+        self._folders: dict[str, int] = {}  # kept open: a sync must not fail because there are no descriptors left
 
     @_naming("open")
     def append(self, path: str) -> File:
@@ -423,7 +419,7 @@ class OsFs:
             raise SyncFailed(number, os.strerror(number), folder)
 
     def _sync_each(self, folder: str) -> None:
-        """Sync every file below `folder`, then the folders: as syncfs, and slower."""
+        """Sync every file below `folder`, then the folders. This does the same as syncfs, but takes longer."""
         for name, is_file in self.list(folder):
             path = f"{folder}/{name}"
             if is_folder(path):
@@ -452,7 +448,7 @@ class OsFs:
         while not _is_there(path):
             missing.append(path)
             path = os.path.dirname(path.rstrip("/")) or "."
-        if missing:  # the parent folder may have been made by a process that was killed before it could sync its name
+        if missing:  # a process may have created the parent folder, and been killed before it could sync its name
             sync_name(self, path)
         for folder in reversed(missing):
             os.mkdir(to_native(folder), 0o750)
@@ -463,7 +459,7 @@ class OsFs:
         fd = os.open(to_native(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
             os.posix_fallocate(fd, 0, size)
-            os.fsync(fd)  # covers no data: a failure means that there is no room, and nothing was promised
+            os.fsync(fd)  # it syncs no data: a failure means that there is no room, and nothing was promised
         except OSError:
             os.unlink(to_native(path))
             raise
@@ -538,8 +534,8 @@ class OsFs:
             return USUAL_NAME_BYTES
 
     def mount_of(self, path: str) -> Mount | None:
-        """Return the file system of `path`, or of the nearest folder above it that is there; None if the system does
-        not tell.
+        """Return the file system of `path`, or of the nearest existing folder above it; None if the system
+        cannot say.
         """
         while not os.path.isdir(to_native(path)):
             path = os.path.dirname(from_native(os.path.abspath(to_native(path))))
@@ -590,7 +586,7 @@ class OsFs:
         return lambda: os.close(fd)
 
     def close(self) -> None:
-        """Let go of every lock and folder."""
+        """Release every lock and folder."""
         for fd in [*self._locks.values(), *self._folders.values()]:
             os.close(fd)
         self._locks.clear()

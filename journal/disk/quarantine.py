@@ -17,11 +17,10 @@ UNDECODABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 def quarantine(fs: Fs, path: str, at: int, size: int, damaged: str) -> str:
-    """Copy `size` bytes of the file `path` from byte `at` on into the folder `damaged`, and return the path of the
-    copy.
+    """Copy `size` bytes of the file `path` from byte `at` on into the folder `damaged`. Return the path of the copy.
 
-    A copy that an earlier start has made, or has begun, is used again. Other bytes, torn at the same place with the
-    same length, get a copy of their own. Raises OSError.
+    A copy that an earlier start has made or begun is used again. Other bytes, torn at the same place with the same
+    length, get a copy of their own. Raises OSError.
     """
     fs.make_folder(damaged)
     name = f"{damaged}/{path.rpartition('/')[2]}@{at}+{size}"
@@ -36,8 +35,8 @@ def numbered(name: str) -> Iterator[str]:
 
 
 def _save(fs: Fs, path: str, at: int, end: int, saved_as: str) -> bool:
-    """Copy the bytes of `path` from `at` to `end` to `saved_as`. Returns whether `saved_as` holds them now; it does not
-    if it holds others.
+    """Copy the bytes of `path` from `at` to `end` to `saved_as`. Return whether `saved_as` has them now; it does not if
+    it exists with other bytes.
     """
     copy = fs.append(saved_as)
     try:
@@ -57,8 +56,8 @@ def _save(fs: Fs, path: str, at: int, end: int, saved_as: str) -> bool:
 
 
 def quarantine_entry(fs: Fs, folder: str, name: str, damaged: str) -> str:
-    """Move an entry that is in the place of a file of ours, and is not a file, into the folder `damaged`, and return
-    its new path. Raises OSError.
+    """Move an entry that is not a file, but has the name of a file of ours, into the folder `damaged`. Return its new
+    path. Raises OSError.
     """
     fs.make_folder(damaged)
     entries = {entry for entry, _ in fs.list(damaged)}

@@ -1,7 +1,7 @@
-"""The text of an error after the system refuses a call on a file: which call, on what, why, and what an operator can
-do.
+"""The text of an error after the system refuses a call on a file: the call, the file, the reason, and what an operator
+can do.
 
-The table of calls is tests/journal/disk/refused_calls.md; test_refused_calls.py walks it with each errno.
+The table of calls is tests/journal/disk/refused_calls.md; test_refused_calls.py goes through it with each errno.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ REMEDIES = {
     errno.ENOMEM: "give the server more memory (MemoryMax=), then start again",
     errno.EAGAIN: "raise the limit of processes and threads (ulimit -u, TasksMax=), then start again",
     errno.EFBIG: "raise the limit of file sizes (ulimit -f, LimitFSIZE=), then start again",
-    errno.EXDEV: "have the whole spool, .staniel too, on one file system without mounts in it, then start again",
+    errno.EXDEV: "put the whole spool, with .staniel, on one file system without mounts in it, then start again",
     errno.ENAMETOOLONG: "give a spool with a shorter path, on a file system that takes names of 255 bytes",
     errno.ESTALE: "mount its file system again, then start",
     errno.EBUSY: "look for the mount or the program that holds it (findmnt, fuser), then start again",
     errno.ETXTBSY: "look for the program that holds it (fuser), then start again",
-    errno.ELOOP: "mend the symbolic link, then start again",
+    errno.ELOOP: "repair the symbolic link, then start again",
     errno.ENOLCK: "use a file system that has locks (flock), or raise the system's limit of locks",
     errno.ENOSYS: "allow the call in the seccomp filter (SystemCallFilter=), or use a system that has it",
     errno.EOPNOTSUPP: "use a file system that has this call (ext4, xfs, btrfs)",
@@ -39,7 +39,7 @@ OF_TOOLS = {
     "then start again": "then run this again",
     "then start": "then run this again",
 }
-"""Words of remedies for a server, and those for a command."""
+"""The words that differ between remedies for a server and for a command: (the server's, the command's)."""
 
 
 def described(error: OSError, path: str = "") -> str:
@@ -60,7 +60,7 @@ def refused_tool(error: OSError, path: str = "", otherwise: str = "look at the s
 
 
 def failure_line(error: Exception, path: str = "") -> str:
-    """Return the line of a command that ends because of a refused call, or of a failure of the journal that one has
+    """Return the line of a command that ends because of a refused call, or of the journal failure that such a call has
     caused.
     """
     refused = error if isinstance(error, OSError) else error.__cause__
@@ -74,5 +74,5 @@ def remedy(error: BaseException | None, otherwise: str) -> str:
 
 
 def remedy_in_service(error: OSError, otherwise: str) -> str:
-    """Return the remedy for a refusal that a running server bears: it need not be started again."""
+    """Return the remedy for a refusal that a running server survives, without the advice to start it again."""
     return remedy(error, otherwise).removesuffix(", then start again")

@@ -8,7 +8,7 @@ from staniel.journal.disk.fs import Fs, remove_each
 
 
 class FileRemoval:
-    """The removal of `names` in their order, then, once that is durable, of `last` ("": there is none)."""
+    """The removal of the files `names` in their order, and of `last` once that is durable ("": there is none)."""
 
     def __init__(self, fs: Fs, folder: str, names: list[str], last: str) -> None:
         self._fs = fs
@@ -16,10 +16,12 @@ class FileRemoval:
         self._names = names
         self._last = last
         self.has_begun = False
-        """True once a file is gone: before that an error leaves everything as it was."""
+        """True once a file is removed. Before that an error has changed nothing."""
 
     def carry_out(self) -> None:
-        """Remove what is left. Raises OSError, JournalFailure; a second call goes on where the first one failed."""
+        """Remove the remaining files. Raises OSError, JournalFailure. A second call continues where the first one
+        failed.
+        """
         while self._names:
             self._remove(self._names[0])
             if len(self._names) == 1:
@@ -35,7 +37,7 @@ class FileRemoval:
 
 
 class Unremoved(NamedTuple):
-    """A removal that has begun, and the error that it has met."""
+    """A removal that has begun, and the error that stopped it."""
 
     removal: FileRemoval
     error: OSError

@@ -1,7 +1,7 @@
-"""Replace a file as a whole: after a crash there is the old content or the new, never a part of either.
+"""Replace a file as a whole: after a crash it has the old content or the new, never a part of either.
 
-The order is what makes that so: write a temporary file, sync it, rename it, sync the folder. It is made of the steps of
-Fs, so that the simulated disk can stop or fail between any two of them.
+The order ensures that: write a temporary file, sync it, rename it, sync the folder. The steps are calls of Fs, so that
+the simulated disk can stop or fail between any two of them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from staniel.journal.disk.fs import File, Fs, JournalFailure
 
 
 def replace_file(fs: Fs, path: str, data: bytes, temp: str = "") -> None:
-    """Make `data` the whole content of `path`, durably. It is written to `temp` first (`path` with `.new` if that is
-    empty). Raises OSError: then the old content stands, unless the last step failed, the sync of the folder.
+    """Make `data` the whole content of `path`, durably. It is first written to `temp` (`path` with `.new` if that is
+    empty). Raises OSError; the file has the old content then, unless the last step failed, the sync of the folder.
     """
     temp = temp or f"{path}.new"
     _write(fs, temp, data).close()
@@ -35,24 +35,24 @@ def replace_and_open(fs: Fs, path: str, data: bytes, temp: str) -> File:
 
 
 class Replacement:
-    """A file whose new content waits for a sync of the whole file system: `install` may be called after that, and then
-    the folder has to be synced. After a crash there is the old content or the new, as with `replace_file`.
+    """A file whose new content waits for a sync of the whole file system. After that sync call `install`, then sync the
+    folder. After a crash the file has the old content or the new, as with `replace_file`.
     """
 
     def __init__(self, fs: Fs, path: str, data: bytes) -> None:
-        """Write the new content beside the file. Raises OSError: then the old content stands."""
+        """Write the new content to a temporary file. Raises OSError; the file has the old content then."""
         self._fs = fs
         self._path = path
         self._temp = f"{path}.new"
         _write(fs, self._temp, data, is_synced=False).close()
 
     def install(self) -> None:
-        """Put the new content in place. Raises OSError: then the old content stands."""
+        """Put the new content in place. Raises OSError; the file has the old content then."""
         _rename(self._fs, self._temp, self._path)
 
 
 def create_empty(fs: Fs, path: str) -> File:
-    """Create `path` empty, whatever an earlier attempt has left there. Raises OSError."""
+    """Create `path` empty, even if an earlier attempt has left a file there. Raises OSError."""
     file = fs.append(path)
     if file.size:
         file.close()

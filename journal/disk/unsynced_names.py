@@ -1,10 +1,11 @@
-"""An Fs that tracks which names and files a power cut may still change, and that syncs no more once a sync has failed.
+"""An Fs that tracks which names and files a power cut may still change, and that refuses to sync once a sync has
+failed.
 
-After a failed sync the system shows the pages and names of its cache, and no later sync writes them: a renamed file can
-have its old name again after the next power cut, and a removed one can be back. So every journal uses this Fs. It notes
-each name that is made or removed until a sync has covered it, and each file with bytes that no sync has covered. A
-failed sync, whatever its errno, even "no room", becomes a JournalFailure, which is not an OSError, so no caller takes
-it for a full disk; every later sync of the process raises it as well. failed_sync.py writes the notes down.
+After a failed sync the system shows the pages and names of its cache, and no later sync writes them: after the next
+power cut a renamed file can have its old name again, and a removed one can be back. So every journal uses this Fs. It
+notes each created or removed name until a sync has covered it, and each file with bytes that no sync has covered. A
+failed sync, whatever its errno is, even "no room", becomes a JournalFailure. That is not an OSError, so no caller
+mistakes it for a full disk. Every later sync of the process raises it, too. failed_sync.py writes the notes down.
 """
 
 from __future__ import annotations
@@ -16,22 +17,22 @@ from typing import NoReturn, Protocol, cast
 
 from staniel.journal.disk.fs import File, Fs, JournalFailure, SyncFailed
 
-NAMES_MAX = 10_000  # without any sync, the oldest names are forgotten
-LOOKS_MAX = 100  # at a time: 3 us each
+NAMES_MAX = 10_000  # if nothing is synced for a long time, the oldest names are dropped
+LOOKS_MAX = 100  # files checked at a time: 3 us each
 
 
 class WriteLog(Protocol):
-    """A log that is told of writes and names, so that bytes can be made safe before their file is synced
+    """A log that gets every write and every change of a name, so that bytes can be durable before their file is synced
     (journal/redo).
     """
 
     @property
     def bindings(self) -> Container[str]:
-        """The paths of the files of which it takes down what is written."""
+        """The paths of the files whose writes are logged."""
 
     @property
     def released(self) -> Container[str]:
-        """Paths that such files had. They must not be given to others unasked."""
+        """Paths that such files had. Other files must not get them without asking the log."""
 
     def wrote(self, file: NamedFile, at: int, data: bytes) -> None: ...
 
@@ -50,8 +51,9 @@ class WriteLog(Protocol):
 
 class NamedFile:
     """A File under its present name. Its sync raises JournalFailure. `safe_bytes`: its size when it was last synced, or
-    opened; `is_in_doubt`: not even those bytes may be durable. `cuts`: how often it has been made shorter. `binding`:
-    what a WriteLog knows of it; without one, `write` is that of the other file: it is called for every batch.
+    opened; `is_in_doubt`: not even those bytes may be durable. `cuts`: how often it was made shorter. `binding`: what a
+    WriteLog knows of it. Without a binding, `write` is the method of the wrapped file, because it is called for every
+    batch.
     """
 
     __slots__ = ("_file", "_names", "binding", "cuts", "is_in_doubt", "path", "safe_bytes", "write")
@@ -67,8 +69,8 @@ class NamedFile:
         self.write = file.write
 
     def bind(self, binding: object, *, tell: bool) -> None:
-        """Note that the log knows this file. `tell`: of each write from now on; otherwise the log reads back what was
-        written.
+        """Note that the log knows this file. `tell`: the log gets each write from now on; otherwise it reads back what
+        was written.
         """
         self.binding = binding
         self.write = self._write_and_tell if tell else self._file.write
@@ -107,8 +109,7 @@ class NamedFile:
             names.fail(error)
         if names.failure:
             names.raise_failure()
-        # If the file has been cut meanwhile, `size` may include a write of the other thread that failed and was taken
-        # back.
+        # If the file has been cut meanwhile, `size` may include a write of the other thread that failed and was undone.
         if self.cuts == cuts and size > self.safe_bytes:
             self.safe_bytes = size
         self.is_in_doubt = False
@@ -122,18 +123,18 @@ class NamedFile:
 
 
 class UnsyncedNames:
-    """An Fs on another one, `fs`, which does the work. Some syncs run in another thread: names noted meanwhile stay
-    noted. Every change of the notes is one step of the interpreter.
+    """An Fs that wraps another one, `fs`. Some syncs run in another thread: names that are noted meanwhile stay noted.
+    Every change of the notes is one step of the interpreter.
     """
 
     def __init__(self, fs: Fs) -> None:
         self._fs = self.beneath = fs
-        """For files that are nothing to a start, so that no sync need cover their names."""
+        """Files that recovery does not read, so that no sync need cover their names."""
         self.failed: Callable[[], None] = lambda: None
-        """A sync has failed."""
+        """True once a sync has failed."""
         self.failure = ""
         self._cause: SyncFailed | None = None
-        """Why no sync is done any more."""
+        """The reason why nothing is synced any more."""
         self.write_log: WriteLog | None = None
         self._changed: dict[str, int] = {}
         self._open: dict[str, NamedFile] = {}
@@ -141,11 +142,13 @@ class UnsyncedNames:
         self._steps = 0
         self._to_look_at: list[str] = []
         self._changing: set[str] = set()
-        """Paths that this process is renaming, removing or cutting at this moment: the disk may be ahead of `_open`."""
+        """Paths that this process is renaming, removing or cutting now. On the disk that may be done although `_open`
+        does not show it.
+        """
         self.unwatched: tuple[str, ...] = ()
-        """Beginnings of paths of files that `find_misplaced` leaves out: no reply rests on them."""
+        """Beginnings of paths that `find_misplaced` leaves out: no reply depends on these files."""
         self.suspect: tuple[str, NamedFile] | None = None
-        """A file that was not at its path when it was looked for."""
+        """A file that the last check did not find at its path."""
         self.read, self.reader, self.size, self.list = fs.read, fs.reader, fs.size, fs.list
         self.allocate, self.set_aside = fs.allocate, fs.set_aside
         self.free_bytes, self.memory_bytes = fs.free_bytes, fs.memory_bytes
@@ -155,17 +158,17 @@ class UnsyncedNames:
         self.free_inodes, self.modified_ms = fs.free_inodes, fs.modified_ms
 
     def changed_names(self) -> list[str]:
-        """Return the paths that a power cut may bring back or take away."""
+        """Return the paths whose names a power cut may bring back or remove."""
         return list(self._changed.copy())
 
     def unsynced_files(self) -> list[str]:
-        """Return the files of which a power cut may take bytes."""
+        """Return the files that may lose bytes in a power cut."""
         paths = [path for path, file in self._open.copy().items() if file.size]
         return list(dict.fromkeys([*self._unsynced.copy(), *paths]))
 
     def unsynced_bytes(self, path: str) -> int:
-        """Return how much of an open file no sync has covered. Not counted is what a sync of the whole file system has
-        taken along unasked.
+        """Return how many bytes of an open file no sync has covered. A sync of the whole file system counts only for
+        the files that it was meant for.
         """
         file = self._open.get(path)
         if file is None:
@@ -175,12 +178,12 @@ class UnsyncedNames:
         return file.size - file.safe_bytes
 
     def has_its_name(self, file: NamedFile) -> bool:
-        """Tell whether `file` is the one at its path: it is not once it has been removed."""
+        """Tell whether `file` is at its path. After its removal it is not."""
         return self._open.get(file.path) is file
 
     def find_misplaced(self) -> str:
-        """Return the path of a file that is open for writing and was not there at two looks one after the other, or has
-        been cut short; "" if there is none. Looks at some each time.
+        """Return the path of a file that is open for writing, but was missing at its path in two successive checks or
+        has been cut short; "" if there is none. Each call checks some files.
         """
         before, self.suspect = self.suspect, None
         if before is not None and self._is_misplaced(before[0]) is before[1]:
@@ -195,14 +198,14 @@ class UnsyncedNames:
         return ""
 
     def _is_misplaced(self, path: str) -> NamedFile | None:
-        """Return the open file that should be at `path` and is not."""
+        """Return the open file that should be at `path` but is not."""
         file = None if path.startswith(self.unwatched) else self._open.get(path)
         try:
             if file is None or file.is_at(path):
                 return None
-        except OSError:  # the disk does not tell, or the file has just been closed
+        except OSError:  # the disk cannot say, or the file has just been closed
             return None
-        # Look at the names last: whatever another thread has done to the file since has either ended, or is noted.
+        # Check the names last: by now, any change that another thread makes to the file has ended or is noted.
         return None if path in self._changing or self._open.get(path) is not file else file
 
     @contextmanager
@@ -227,9 +230,9 @@ class UnsyncedNames:
         return file
 
     def _has_content(self, path: str) -> bool:
-        """Tell whether the file at `path`, which is in `left`, is still the one that the log knew: others come into
-        being empty, or by a rename, which frees the name. What ends it in the log has been taken down before anything
-        that is written to it from now on.
+        """Tell whether the file at `path`, which is in `left`, is still the file that the log knew. Other files begin
+        empty, or by a rename, which frees the name. The log records the end of the old file before any write to the new
+        one.
         """
         try:
             return self._fs.size(path) > 0
@@ -299,9 +302,9 @@ class UnsyncedNames:
                 self._changed.pop(path, None)
 
     def sync_all_with(self, folder: str, files: Iterable[File]) -> None:
-        """Sync as `sync_all` does, for the sake of `files`: what they have now is known to be safe then."""
+        """Sync as `sync_all` does, and note that what `files` have now is durable."""
         named_files = [file for file in files if type(file) is NamedFile]
-        before = [(file.cuts, file.size) for file in named_files]  # the size last: a cut in between is noticed
+        before = [(file.cuts, file.size) for file in named_files]  # the size last, so that a cut in between is noticed
         self.sync_all(folder)
         for file, (cuts, size) in zip(named_files, before, strict=True):
             if file.cuts == cuts and size > file.safe_bytes:  # as in `NamedFile.sync`
@@ -315,10 +318,10 @@ class UnsyncedNames:
                 if step <= before and path.startswith(within):
                     notes.pop(path, None)
                     if notes is self._unsynced and (file := self._open.get(path)) is not None:
-                        file.is_in_doubt = False  # the file has been opened since
+                        file.is_in_doubt = False  # the file has been opened meanwhile
 
     def guard(self, work: Callable[[], None]) -> None:
-        """Do `work`, in which something may be synced. Raises JournalFailure if that fails, or has failed before."""
+        """Do `work`, which may sync. Raises JournalFailure if a sync fails, or has failed before."""
         if self.failure:
             self.raise_failure()
         try:
@@ -326,17 +329,17 @@ class UnsyncedNames:
         except SyncFailed as error:
             self.fail(error)
         if self.failure:
-            self.raise_failure()  # a sync in the other thread failed, and may have taken the error of this one
+            self.raise_failure()  # a sync in the other thread has failed, and this error may be its consequence
 
     def fail(self, error: SyncFailed) -> NoReturn:
-        """Fail after a failed sync: so will every later one."""
-        self._cause = error  # first: the other thread reads `failure`
+        """Raise the failure of a sync. Every later sync will raise it, too."""
+        self._cause = error  # set first, because the other thread reads `failure`
         self.failure = f"sync failed: {error}"
         self.failed()
         raise JournalFailure(self.failure) from error
 
     def raise_failure(self) -> NoReturn:
-        """Raise JournalFailure after a failed sync, in whichever thread. The remedy that is told is of its cause."""
+        """Raise JournalFailure if a sync has failed in any thread. Its remedy is that of the failed sync."""
         raise JournalFailure(self.failure) from self._cause
 
     def _remember_change(self, path: str) -> None:

@@ -1,5 +1,5 @@
-"""A disk that remembers the first call that was refused. Recovery and readers of sidecars go on without a file that
-cannot be read, which is right for a server; a tool whose result would be wrong asks here before it relies on it.
+"""A disk that remembers the first refused call. Recovery and readers of sidecars continue without a file that cannot be
+read. For a server that is right; a tool whose result would be wrong checks here before it uses the result.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from staniel.journal.disk.fs import MISSING, Fs, Reader
 
 
 class RefusedCalls:
-    """The first refused call of a disk, None if all calls were served. A missing file is an answer, no refusal."""
+    """The first refused call of a disk; None if no call was refused. A missing file is not a refusal."""
 
     def __init__(self) -> None:
         self.refused: OSError | None = None

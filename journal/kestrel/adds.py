@@ -1,5 +1,6 @@
-"""Two fast loops over items that were put one after the other, as most of a busy journal is. One counts them: recovery
-spends most of its time here. The other reads them, for a queue larger than memory. Compiled, adds.pyx takes its place.
+"""Two fast loops over items that were put one after another, as in most of a busy journal. One counts them; recovery
+spends most of its time in it. The other reads them, for a queue larger than memory. Compiled, adds.pyx replaces this
+module.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ unpack_addx = ADDX_BODY.unpack_from
 
 
 def count_adds(data: bytes, at: int, end: int) -> tuple[int, int, int, int]:
-    """Count the whole ADDX records that follow each other from byte `at` on, up to byte `end`. Returns how many they
-    are, their payload in bytes, how many expire, and where the last of them ends.
+    """Count the whole ADDX records in a row from byte `at` to byte `end`. Return their number, their payload in bytes,
+    how many expire, and where the last of them ends.
     """
     count = size_bytes = expiring = 0
     last = end - ADDX_HEAD_BYTES
@@ -30,9 +31,8 @@ def count_adds(data: bytes, at: int, end: int) -> tuple[int, int, int, int]:
 
 
 def read_adds(data: bytes, at: int, end: int, items: list[Item], count_max: int, stops_at_stand_ins: bool) -> int:
-    """Append the items of the whole ADDX records that follow each other from byte `at` on, up to byte `end`, until
-    `items` are `count_max`. Return the byte where that stopped. A stand-in is the record of an empty item put at the
-    moment 0.
+    """Append the items of the whole ADDX records in a row from byte `at` to byte `end`, until `items` has `count_max`.
+    Return the byte where that stopped. A stand-in is the record of an empty item put at the moment 0.
     """
     last, count = end - ADDX_HEAD_BYTES, count_max - len(items)
     while at <= last and count > 0 and data[at] == ADDX:

@@ -1,5 +1,5 @@
-"""The common records of a busy journal: items that join the line, and how records wait to be written. Compiled,
-addx.pyx takes its place: an item waits as it is, and is copied once, when its batch is written.
+"""The common records of a busy journal: items that join the line, and the form in which records wait to be written.
+Compiled, addx.pyx replaces this module; there an item waits as it is, and is copied once, when its batch is written.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from staniel.queues.item import Item
 
 EXPIRY_AT = ADDX_HEAD.size - 8
 NEVER = bytes(8)
-pack_addx = ADDX_HEAD.pack  # bound here: CPython 3.11 makes a method object for each call of an imported name's method
+pack_addx = ADDX_HEAD.pack  # bound here: CPython 3.11 makes a method object for each call through an imported name
 xid_record = WITH_XID.pack
 """An opcode and a transaction id."""
 
@@ -21,7 +21,7 @@ def addx_record(item: Item) -> bytes:
 
 
 waiting_record = addx_record
-"""The form in which a record waits for the write; `joined` and the functions below understand it."""
+"""The form in which a record waits for the write. `joined` and the functions below take it."""
 
 
 def joined(records: list[bytes]) -> bytes:
@@ -37,9 +37,9 @@ def size_of(records: list[bytes]) -> int:
 def boundaries(
     records: list[bytes], at: int, seq: int, added_bytes: int, added_expiring: int, stride_bytes: int
 ) -> list[tuple[int, int, int, int]]:
-    """Return places between waiting records, the last one first, `stride_bytes` apart at least: the byte, the seq of
-    the item that is added next, payload bytes and items with an expiry before. The numbers passed are those behind the
-    last one.
+    """Return places between waiting records, the last one first, at least `stride_bytes` apart. A place is the byte,
+    the seq of the item that is added next, and the payload bytes and the items with an expiry before it. The numbers
+    passed are those after the last record.
     """
     ends, last = [], at
     for record in reversed(records):
@@ -56,8 +56,8 @@ def boundaries(
 
 
 def _add_head(record: bytes) -> int:
-    """Return where the ADDX in a record begins, -1: it adds nothing."""
+    """Return where the ADDX in a record begins; -1 if the record adds nothing."""
     at = 0
     while record[at] == SAVE_XID and at + WITH_XID.size < len(record):
-        at += WITH_XID.size  # the item's flags, and the note in front of it
+        at += WITH_XID.size  # the item's flags, and the note before it
     return at if record[at] == ADDX else -1

@@ -1,5 +1,5 @@
-"""The effect of a segment from the queue's checkpoints at its two ends; and from one checkpoint and an effect the
-other.
+"""The effect of a segment, from the queue's checkpoints at its two ends; or one checkpoint from the other and the
+effect.
 
 Nothing is read for this, so sealing a file costs no more than what is open or was handed back. The pipeline's scan
 (pipeline/formats/kestrel/effect_scan.py) finds the same by reading; property tests compare the two.
@@ -18,11 +18,13 @@ from staniel.journal.slices import Slices, sliced
 from staniel.queues.checkpoint import Checkpoint, Known
 from staniel.queues.item import Delivery, Item
 
-NO_ID_FLOOR = 0  # ids of items are kept as they are, so they need not be computed from add times
+NO_ID_FLOOR = 0  # ids of items are kept as they are, so they are not computed from add times
 
 
 def effect_of(segment: LogSegment) -> Slices[SegmentEffect | None]:
-    """Find the effect of a sealed segment on its queue. None: the checkpoints do not tell (see Checkpoint.is_plain)."""
+    """Find the effect of a sealed segment on its queue; None if the checkpoints do not show it (see
+    Checkpoint.is_plain).
+    """
     checkpoint, entry = segment.checkpoint, segment.entry
     if checkpoint is None or segment.is_damaged or not (checkpoint.is_plain and entry.is_plain):
         return None
@@ -73,8 +75,9 @@ def derive(entry: Checkpoint, checkpoint: Checkpoint, entered: int, counter: int
 def _changes(
     entry: Checkpoint, checkpoint: Checkpoint
 ) -> Slices[tuple[list[tuple[int, int, Known]], dict[int, tuple[int, Known]]]]:
-    """Find the open reads of `checkpoint` that `entry` has not, as (xid, seq, known), and by xid those of `entry` that
-    `checkpoint` has not. An item that is open at both under one xid, and was delivered since, is among both.
+    """Find the open reads of `checkpoint` that `entry` does not have, as (xid, seq, known), and by xid those of `entry`
+    that `checkpoint` does not have. An item that is open at both under one xid, and was delivered in between, is in
+    both results.
     """
     closed: dict[int, tuple[int, Known]] = {}
     for rows in sliced(_open(entry)):
@@ -92,9 +95,8 @@ def _changes(
 
 
 def head_of(checkpoint: Checkpoint, opened: list[Item], heads: list[Item], counter: int) -> SegmentHead:
-    """Return the head of a file that holds the state at `checkpoint`: `opened` in the order of their xids, then
-    `heads`, then the fresh items, whose payload is not counted yet. `counter`: the last transaction id as a reader then
-    knows it.
+    """Return the head of a file with the state at `checkpoint`: `opened` in the order of their xids, then `heads`, then
+    the fresh items, whose payload is not counted yet. `counter`: the last transaction id that a reader then knows.
     """
     lead = [*opened, *heads]
     lead_bytes = sum([len(item.data) for item in lead])
@@ -130,7 +132,7 @@ def segment_of_rewrite(
     items: list[Item],
     records: list[bytes],
 ) -> LogSegment:
-    """Return the segment of a file that holds the state at `checkpoint` and nothing else, in `records`. `items`: the
+    """Return the segment of a file that contains only the state at `checkpoint`, in `records`. `items`: the
     whole line.
     """
     heads, fresh = items[: len(checkpoint.heads)], items[len(checkpoint.heads) :]
@@ -156,9 +158,9 @@ def follow(
     opens: dict[int, Known],
     heads: list[Known],
 ) -> Checkpoint:
-    """Return the checkpoint of the queue after `effect`, if it held `checkpoint` before and `counter` was the last
-    transaction id. `last_id`, `opens` (by xid) and `heads`: what is known afterwards. Raises EffectMismatch if that
-    cannot be.
+    """Return the checkpoint of the queue after `effect`, if it had `checkpoint` before and `counter` was the last
+    transaction id. `last_id`, `opens` (by xid) and `heads`: what is known about the state after it. Raises
+    EffectMismatch if these contradict each other.
     """
     if effect.line not in (None, checkpoint.length) or effect.need > checkpoint.length:
         raise EffectMismatch(f"{effect.line} items are expected in the line, {checkpoint.length} are there")
@@ -190,8 +192,8 @@ def follow(
 
 
 def checkpoint_of(whole: SegmentEffect) -> Checkpoint:
-    """Return the checkpoint of a queue after `whole`, which began with an empty one. What is `known` of items is not
-    among it. Raises EffectMismatch.
+    """Return the checkpoint of a queue after `whole`, which began with an empty queue. It does not include what is
+    `known` of items. Raises EffectMismatch.
     """
     state = apply(whole)
     outside = [*state.opens.values(), *state.front]
@@ -208,8 +210,8 @@ def checkpoint_of(whole: SegmentEffect) -> Checkpoint:
 
 
 def effect_of_state(checkpoint: Checkpoint, counter: int, listed: int = 0) -> SegmentEffect:
-    """Return the effect that makes a new, empty queue what it is at `checkpoint`. Its id floor is the least that gives
-    the next item an id above `checkpoint.last_id`, and deliveries count from the beginning. `listed`: as in a
+    """Return the effect that turns a new, empty queue into the one at `checkpoint`. Its id floor is the least that
+    gives the next item an id above `checkpoint.last_id`, and deliveries count from the beginning. `listed`: as in a
     SegmentEffect.
     """
     return SegmentEffect(
@@ -228,8 +230,8 @@ def effect_of_state(checkpoint: Checkpoint, counter: int, listed: int = 0) -> Se
 
 def _front(checkpoint: Checkpoint, opened: dict[int, int], effect: SegmentEffect, count: int) -> tuple[list[int], int]:
     """Return the seqs of the items before the fresh ones after `effect`, and the first fresh seq. `count`: how many
-    items there must be before the fresh ones: a reader of a rewritten file counts items as fresh that had been handed
-    back before.
+    items there must be before the fresh ones; a reader of a rewritten file counts items as fresh that had been returned
+    before.
     """
     heads = len(checkpoint.heads)
     front = [_seq(checkpoint, opened, symbol) for symbol in effect.front] + list(checkpoint.heads[effect.taken :])
@@ -260,8 +262,8 @@ def _heads(checkpoint: Checkpoint) -> list[tuple[int, Known]]:
 
 
 def _untouched(entry: Checkpoint, checkpoint: Checkpoint) -> int:
-    """Return how many of the heads are the same at both checkpoints. They are the last ones, and there are none if an
-    item behind them left the line.
+    """Return how many of the heads are the same at both checkpoints. These are the last ones. If an item after them
+    left the line, there are none.
     """
     count = 0
     if checkpoint.left == entry.left:

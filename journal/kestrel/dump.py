@@ -33,7 +33,7 @@ NAMES = {
 
 
 class KestrelDumper:
-    """The reader of a file from its start. It follows the numbers that reserves without one get."""
+    """The reader of a file from its start. It counts the numbers that reserves without a number get."""
 
     format = "kestrel"
     start = 0
@@ -65,7 +65,7 @@ class KestrelDumper:
                 if size < BLOCK_HEAD_BYTES:
                     break
             else:
-                stop = at + fixed_bytes(op, end + 1)  # an opcode without a fixed size stops behind the end
+                stop = at + fixed_bytes(op, end + 1)  # for an opcode without a fixed size, behind the end
             if stop > end:
                 break
             count += 1

@@ -19,21 +19,21 @@ Span = tuple[int, int]
 
 
 class EffectMismatch(Exception):
-    """The error for two effects of which the second assumed something that the first does not grant. Scan its file
-    again from the known state.
+    """The error for two effects of which the second assumes something that contradicts the first. Scan the second's
+    file again from the known state.
     """
 
 
 class Origin(IntEnum):
-    """The source of an item that an effect speaks of."""
+    """The source of an item in an effect."""
 
-    LINE = 0  # the number counts along the incoming line followed by what the segment added
-    OPEN = 1  # the number is the xid under which it was open when the segment began
-    LISTED = 2  # the number counts the items that opcode 8's lists brought, which never stood in the line
+    LINE = 0  # the number counts along the incoming line followed by the items that the segment added
+    OPEN = 1  # the number is the item's xid; it was open when the segment began
+    LISTED = 2  # the number counts the items in lists of opcode 8, which never stood in the line
 
 
 class Symbol(Struct, frozen=True, gc=False, array_like=True):
-    """An item without its bytes; `deliveries` counts the reads opened on it within the segment."""
+    """An item without its bytes. `deliveries` counts how often it was opened within the segment."""
 
     origin: Origin
     number: int
@@ -41,17 +41,17 @@ class Symbol(Struct, frozen=True, gc=False, array_like=True):
 
 
 class SegmentEffect(Struct, frozen=True, array_like=True):
-    """The effect of a segment. Its size grows with the items open or returned, never with the records.
+    """The effect of a segment. Its size grows with the open and returned items, never with the records.
 
-    `taken` items of (incoming line + added items) left the line. `front` stand before what is left of them, head first.
-    `opens`: reads open at the end, by xid. `closed`: xids that were open at the beginning and are not any more, or were
-    never open. `added`, `added_bytes`, `added_expiring`: the items added, their payload, how many have an expiry.
-    `id_floor`: the largest (add time << 16) - n over the n-th added item. `listed`: how many opcode 8
-    brought. `counter`: the last xid given at the end; None: the segment did not touch it.
+    `taken` items of (incoming line + added items) left the line. `front` stands before the rest of them, head first.
+    `opens`: reads open at the end, by xid. `closed`: xids that were open at the beginning and are not open any more, or
+    were never open. `added`, `added_bytes`, `added_expiring`: the items added, their payload, how many have an expiry.
+    `id_floor`: the largest (add time << 16) - n over the n-th added item. `listed`: how many items opcode 8 brought.
+    `counter`: the last xid given at the end; None: the segment did not touch it.
 
-    What it rests on: `entered`, the counter at the beginning (None: any); `need`, so many items in the incoming line at
-    least; `line`, exactly so many (None: any number); `absent`, spans of xids not open at the beginning; `numbered`: no
-    reserve without an xid met an incoming item that has its own; `present`, xids that were open at the beginning.
+    The assumptions: `entered`: the counter at the beginning (None: any). `need`: at least so many items in the incoming
+    line. `line`: exactly so many (None: any number). `absent`: spans of xids not open at the beginning. `numbered`: no
+    reserve without an xid met an incoming item that has its own. `present`: xids that were open at the beginning.
     `named`: the xids of added items that have their own.
     """
 
@@ -85,8 +85,8 @@ NOTHING = SegmentEffect()
 class State(Struct, frozen=True):
     """A queue after an effect that began with an empty one. Items are numbers, in the order of adding, from 0.
 
-    The line, head first: `front`, then the items `taken` to `added` - 1. The last id given is not here: it needs the
-    add times of the items before `taken`.
+    The line, head first: `front`, then the items `taken` to `added` - 1. The last id given is not included, because it
+    depends on the add times of the items before `taken`.
     """
 
     front: list[Symbol]
@@ -104,7 +104,7 @@ class State(Struct, frozen=True):
 
 
 def merge(first: SegmentEffect, second: SegmentEffect) -> SegmentEffect:
-    """Return the effect of two neighbouring segments. Raises EffectMismatch if `second` assumes what `first`
+    """Return the effect of two neighbouring segments together. Raises EffectMismatch if `second` assumes what `first`
     contradicts.
     """
     _agree(first, second)
@@ -172,7 +172,7 @@ def _absent(first: SegmentEffect, second: SegmentEffect) -> list[Span]:
 
 
 def _through(first: SegmentEffect, symbol: Symbol) -> Symbol:
-    """Return a symbol of the segment after `first`, in the terms of what `first` began with."""
+    """Return a symbol of the segment after `first`, in terms of the state before `first`."""
     if symbol.origin is Origin.LISTED:
         return Symbol(Origin.LISTED, first.listed + symbol.number, symbol.deliveries)
     if symbol.origin is Origin.OPEN:

@@ -1,7 +1,7 @@
 """The encoder of the Kestrel journal's records: changes of a queue to bytes.
 
-Source: the Kestrel journal format document; the numbering of opcode 3, opcode 9 and the order of a rewritten file as
-Kestrel 1.x to 2.4 read them.
+Source: the Kestrel journal format document. The numbering of opcode 3, opcode 9 and the order of a rewritten file are
+as Kestrel 1.x to 2.4 read them.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from staniel.queues.xids import XID_MAX, XID_MIN, next_xid, steps_past
 
 REMOVE_RECORD = bytes((REMOVE,))
 RESERVE_RECORD = bytes((REMOVE_TENTATIVE,))
-_CONFIRM_REMOVE = CONFIRM_REMOVE  # compiled, a C number
+_CONFIRM_REMOVE = CONFIRM_REMOVE  # a C number in the compiled build
 # Bound here: CPython 3.11 makes a new method object for each call of a method of an imported name.
 pack_addx = ADDX_HEAD.pack
 pack_add_xid = ADD_XID_HEAD.pack
-KESTREL_24 = JournalDialect.KESTREL_24  # a global is found ten times as fast as a member of an Enum
+KESTREL_24 = JournalDialect.KESTREL_24  # Python looks up a global ten times as fast as a member of an Enum
 
 
 def signed(flags: int) -> int:
-    """Return 32 bits as the signed number that SAVE_XID holds."""
+    """Return 32 bits as the signed number in a SAVE_XID."""
     return flags - (1 << 32) if flags > XID_MAX else flags
 
 
 class Encoder:
-    """The writer of the records of one queue. It keeps a shadow of the state that a reader of them would have.
+    """The writer of the records of one queue. It tracks the state that a reader of them would have.
 
-    memcache flags have no field in this format. `SAVE_XID(flags) SAVE_XID(counter)` before an ADDX is inert for every
-    reader, because the second record undoes the first; ours takes the flags from it. The past of an item stands before
-    them, see notes.py.
+    memcache flags have no field in this format. `SAVE_XID(flags) SAVE_XID(counter)` before an ADDX has no effect on any
+    reader, because the second record undoes the first; our reader takes the flags from it. The past of an item stands
+    before them, see notes.py.
     """
 
     def __init__(self, dialect: JournalDialect, counter: int = 0) -> None:
@@ -57,7 +57,7 @@ class Encoder:
         self.took = False  # an item has left the line since this was last reset
 
     def encode(self, change: Change) -> bytes:
-        """Return the record of a change; for an Added call addx(item)."""
+        """Return the record of a change. For an Added call addx(item) instead."""
         kind = type(change)
         if kind is Opened:
             return self.opened(change.xid)  # type: ignore[union-attr]
@@ -75,8 +75,8 @@ class Encoder:
         """Yield the records of a new file, one by one: the counter, every open read, every item. An empty state with
         the counter 0 has no records. Call this on a new Encoder.
 
-        A counter that no item follows is written twice: a single one might be the beginning of a record that was cut
-        off.
+        A counter that no item follows is written twice, because a single one might be the beginning of a record that
+        was cut off.
         """
         assert not self.open and not self.counter
         if open_reads or items:
@@ -104,7 +104,7 @@ class Encoder:
     def opened(self, xid: int) -> bytes:
         """Return the records of an Opened."""
         self.took = True
-        number = xid  # compiled, a C number
+        number = xid  # a C number in the compiled build
         if number == self.counter + 1 != 0 and self.dialect is not KESTREL_24:
             record = RESERVE_RECORD
             self.counter = number
@@ -114,8 +114,8 @@ class Encoder:
         return record
 
     def _opened_as(self, xid: int) -> bytes:
-        """Return the records of an open read whose number is not the next one. A number behind the counter is followed
-        by 0 and the counter, so the next number stays the same for every reader.
+        """Return the records of an open read whose number is not the next one. If the number is below the counter, 0
+        and the counter follow, so that the next number stays the same for every reader.
         """
         if self.dialect is KESTREL_24:
             record = xid_record(REMOVE_TENTATIVE_XID, xid)
@@ -129,8 +129,8 @@ class Encoder:
         return record
 
     def restored(self) -> bytes:
-        """Return the records that restore the counter. The 0 in front tells every reader that the pair holds no
-        memcache flags, whatever records stand before it.
+        """Return the records that restore the counter. The leading 0 tells every reader that the pair has no memcache
+        flags, whatever records precede it.
         """
         return xid_record(SAVE_XID, 0) + xid_record(SAVE_XID, self.counter)
 
@@ -144,9 +144,7 @@ class Encoder:
         return xid_record(UNREMOVE, change.xid)
 
     def _in_front(self, item: Item) -> bytes:
-        """Return the records that stand in front of an item: its past and its flags, which have no field in its own
-        record.
-        """
+        """Return the records before an item: its past and its flags, which have no field in its own record."""
         past = past_bytes(item)
         note_record = note_records(past, item.added_ms, item.data, self.counter) if past else b""
         return note_record + self._flags(item.flags) if item.flags else note_record
@@ -160,15 +158,16 @@ class Encoder:
         return xid_record(SAVE_XID, counter)
 
     def encode_empty(self, counter: int) -> bytes:
-        """Return all records of a pack without items and open reads. A pack that was cut off may hold one such record,
-        or none, so a whole pack holds two, which mean the same to every reader.
+        """Return all records of a pack without items and open reads. A pack that was cut off may have one such record
+        or none, so a whole pack has two, which mean the same to every reader.
         """
         return self.save_xid(counter) * 2
 
     def _still_open(self, xid: int, item: Item) -> bytes:
         before = self._in_front(item)
         if self.dialect is JournalDialect.KESTREL_24:
-            # Kestrel 2.4 ignores the id of an ADD_XID and reads opcode 3 wrongly: an ADDX, then a reserve with its id.
+            # Kestrel 2.4 ignores the id of an ADD_XID and misreads opcode 3. So write an ADDX, then a reserve with its
+            # id.
             head = pack_addx(ADDX, len(item.data) + BLOCK_HEAD_BYTES, item.added_ms, item.expires_ms)
             self.counter = xid
             return before + head + item.data + xid_record(REMOVE_TENTATIVE_XID, xid)

@@ -1,7 +1,7 @@
-"""The file names of a Kestrel spool: which file is what, and in which order they are replayed.
+"""The file names of a Kestrel spool: the kind of each file, and the order in which files are replayed.
 
-Source: "Multiple journal files" of the Kestrel journal format. Only the four documented patterns count: whatever else
-lies in the folder is foreign and left alone.
+Source: "Multiple journal files" of the Kestrel journal format. Only the four documented patterns count; all other files
+in the folder are foreign and left alone.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from msgspec import Struct
 
 from staniel.queues.names import file_error
 
-OWN_FOLDER = ".staniel"  # the spool's folder for everything that is not a journal
+OWN_FOLDER = ".staniel"  # the spool's folder for all files that are not journals
 # Any number of digits: the next archive is numbered one above the largest, however large that is.
 PATTERN = re.compile(r"([^.~/]+)(?:\.([0-9]+)(\.pack)?|~~([0-9]+))?", re.DOTALL)
 
 
 class Kind(Enum):
-    CURRENT = "current"  # NAME: appended to
+    CURRENT = "current"  # NAME: the file to which records are appended
     ARCHIVE = "archive"  # NAME.<ms>: rotated, replayed in numeric order before the current one
     PACK = "pack"  # NAME.<ms>.pack: replaces every archive with a number <= <ms>
     TEMP = "temp"  # NAME~~<ms>: unfinished, deleted at start
@@ -27,7 +27,7 @@ class Kind(Enum):
 
 
 class Name(Struct, frozen=True):
-    """A file name, read. `number` is the <ms> of the patterns, 0 for the current file and for foreign ones."""
+    """A parsed file name. `number` is the <ms> of the patterns, 0 for the current file and for foreign ones."""
 
     kind: Kind
     queue: str = ""
@@ -81,9 +81,9 @@ def temp_name(queue: str, number: int) -> str:
 
 
 class Files(Struct):
-    """The files that a spool holds of one queue. Archives and packs: file name to number (`q.7` and `q.07` are two
-    files). `gone`: archives that are not there any more though their sidecars are. `stuck`: empty packs that the system
-    refuses to move away; they count for nothing.
+    """The files of one queue in a spool. Archives and packs: file name to number (`q.7` and `q.07` are two files).
+    `gone`: archives that are missing although their sidecars exist. `stuck`: empty packs that the system refuses to
+    move away; they are ignored.
     """
 
     queue: str
@@ -96,7 +96,7 @@ class Files(Struct):
 
     @property
     def holds_nothing(self) -> bool:
-        """True if there are only temporary files: they name no queue."""
+        """True if there are only temporary files, which do not make a queue."""
         return not (self.current or self.archives or self.packs)
 
     def names(self) -> list[str]:
@@ -107,7 +107,7 @@ class Files(Struct):
         return sorted(self.archives, key=lambda name: (self.archives[name], name))
 
     def sealed_in_order(self) -> list[str]:
-        """Return the archives, those among them that are gone, too."""
+        """Return the archives in order, including those that are gone."""
         numbers = self.archives | self.gone
         return sorted(numbers, key=lambda name: (numbers[name], name))
 
@@ -116,7 +116,7 @@ class Files(Struct):
 
 
 def sort_out(entries: list[tuple[str, bool]]) -> tuple[dict[str, Files], list[str]]:
-    """Sort a folder's (name, is regular file) entries: the files of each queue, and the names left alone."""
+    """Sort a folder's (name, is regular file) entries into the files of each queue, and the names left alone."""
     queues: dict[str, Files] = {}
     foreign: list[str] = []
     for file_name, regular in entries:

@@ -1,11 +1,11 @@
-"""The installation of a finished pack in the place of the files that it covers.
+"""The installation of a finished pack in place of the files that it covers.
 
-The running server and recovery use the same function: at whatever step a crash interrupts it, calling it again
-finishes.
+The running server and recovery use the same function: if a crash interrupts it at any step, calling it again finishes
+it.
 
-Once a pack is durable under its name, it counts instead of every archive up to its number: a start leaves those out. So
-if the system refuses to remove one, or to give the pack its archive's name, the pack is read under its own name for as
-long as that lasts, and nothing that it covers comes twice.
+Once a pack is durable under its name, it replaces every archive up to its number: recovery ignores those. So if the
+system refuses to remove an archive, or to give the pack its archive's name, the pack is read under its own name
+meanwhile, and no item that it covers is read twice.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from staniel.journal.kestrel.records import SAVE_XID, WITH_XID
 
 def remove_sidecars(fs: Fs, folder: str, names: list[str]) -> None:
     """Remove the sidecars of these files of a spool, durably, before the files change. The folder is synced even if
-    there are none: an earlier attempt may have removed them and failed before the sync. Raises OSError.
+    there are none, because an earlier attempt may have removed them and failed before the sync. Raises OSError.
     """
     for name in names:
         with suppress(*MISSING):
@@ -33,8 +33,8 @@ def remove_sidecars(fs: Fs, folder: str, names: list[str]) -> None:
 
 
 def is_empty_pack(fs: Fs, path: str) -> bool:
-    """Tell whether a pack is empty, or holds no more than the record that every pack begins with: a renewal or a power
-    cut can leave such a file. A pack of ours without content holds two records. Raises OSError.
+    """Tell whether a pack is empty, or has no more than the record that every pack begins with: a renewal or a power
+    cut can leave such a file. A pack of ours without content has two records. Raises OSError.
     """
     size = fs.size(path)
     return not size or (size == WITH_XID.size and fs.read(path, 0, 1)[0] == SAVE_XID)
@@ -43,10 +43,9 @@ def is_empty_pack(fs: Fs, path: str) -> bool:
 def finish_pack(fs: Fs, folder: str, pack: str, sealed: str, covered: list[str]) -> None:
     """Remove the `covered` files, oldest first, then give `pack` its archive name `sealed`. All are file names.
 
-    Their sidecars go first, because one of them speaks of a file with the name that the pack takes. The folder
-    is synced between the two steps: were the disk to keep the rename and forget the removals, the old files
-    would be replayed in front of a pack that already contains them. After an OSError `covered` has the files that may
-    still be there.
+    Their sidecars go first, because one of them describes a file with the name that the pack takes. The folder is
+    synced between the two steps: if the disk kept the rename and lost the removals, the old files would be replayed
+    before a pack that already contains them. After an OSError `covered` has the files that may still be there.
     """
     remove_sidecars(fs, folder, [*covered, sealed])
     _remove_covered(fs, folder, covered)
@@ -56,8 +55,8 @@ def finish_pack(fs: Fs, folder: str, pack: str, sealed: str, covered: list[str])
 
 
 def _remove_covered(fs: Fs, folder: str, names: list[str]) -> None:
-    """Remove all of them that the system lets go: recovery reads none while the pack has its own name, so one that
-    stays must not keep the others. Raises the first OSError; `names` has those that stay then.
+    """Remove all files that the system allows to remove. Recovery reads none of them while the pack has its own name,
+    so if one stays, the others need not. Raises the first OSError; `names` has the remaining files then.
     """
     refused: OSError | None = None
     stay: list[str] = []
@@ -75,8 +74,8 @@ def _remove_covered(fs: Fs, folder: str, names: list[str]) -> None:
 
 
 class UnfinishedPack(Struct, frozen=True):
-    """A pack that counts and is still called `pack` instead of `sealed`: the system refuses a call, and `error` says
-    which. `covered`: the files that it has replaced and that may still be there. All are file names.
+    """A valid pack that is still called `pack` instead of `sealed`, because the system refuses a call; `error` says
+    which. `covered`: replaced files that may still be there. All are file names.
     """
 
     pack: str
@@ -86,7 +85,7 @@ class UnfinishedPack(Struct, frozen=True):
 
 
 def try_to_finish(fs: Fs, folder: str, pack: str, sealed: str, covered: list[str]) -> UnfinishedPack | None:
-    """Call `finish_pack`, and return the unfinished pack if the system refuses a call. Raises OSError if the disk is
+    """Call `finish_pack`. If the system refuses a call, return the unfinished pack. Raises OSError if the disk is
     broken.
     """
     left = list(covered)
@@ -115,7 +114,9 @@ class FinishPack(CallbackTask):
 
 
 class InstallPack(CallbackTask):
-    """A background task that puts a synced pack in the place of the files that it covers. File names, in `folder`."""
+    """A background task that puts a synced pack in place of the files that it covers. File names are relative to
+    `folder`.
+    """
 
     def __init__(
         self,
@@ -128,17 +129,17 @@ class InstallPack(CallbackTask):
         super().__init__(then)
         self._fs, self._folder, self._names, self._covered = fs, folder, names, covered
         self.has_begun = False
-        """True once the files may have changed: before that an error leaves everything as it was."""
+        """True once the files may have changed. Before that an error has changed nothing."""
         self.unfinished: UnfinishedPack | None = None
 
     @property
     def is_vain(self) -> bool:
-        """True if no covered file has gone."""
+        """True if no covered file was removed."""
         return self.unfinished is not None and len(self.unfinished.covered) == len(self._covered)
 
     def work(self) -> None:
         temp, pack, sealed = self._names
-        remove_sidecars(self._fs, self._folder, [*self._covered, sealed])  # first: the system may refuse it
+        remove_sidecars(self._fs, self._folder, [*self._covered, sealed])  # first, because the system may refuse it
         self._fs.rename(f"{self._folder}/{temp}", f"{self._folder}/{pack}")
         self.has_begun = True
         self._fs.sync_folder(self._folder)

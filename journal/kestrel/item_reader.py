@@ -1,4 +1,4 @@
-"""The reader of the items that a Kestrel journal's records add, in order, for read-behind."""
+"""The reader of the items that are added by a Kestrel journal's records, in order, for read-behind."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOST = Item(b"", 0, LOST_MS)
 
 
 def is_stand_in(item: Item) -> bool:
-    """Tell whether a pack put `item` in the place of one that is removed: no client puts items at the moment 0."""
+    """Tell whether a pack wrote `item` in place of a removed one: no client puts items at the moment 0."""
     return not item.added_ms and not item.data and not item.expires_ms
 
 
@@ -38,11 +38,11 @@ def read_items(
     saves: list[int],
     loses_stand_ins: bool = False,
 ) -> int:
-    """Append at most `count_max` items to `items`, from byte `at` of `data` on, and return the byte where it stopped.
+    """Append at most `count_max` items to `items`, from byte `at` of `data` on. Return the byte where that stopped.
 
-    `rest_bytes` of the file follow `data`. `saves`: the transaction ids of the SAVE_XID records in front of byte `at`,
-    kept up to date. `loses_stand_ins`: LOST takes the place of stand-ins of a pack. Raises Corrupt with the byte in
-    `data` if a record is damaged; `items` holds those before it.
+    `rest_bytes` of the file follow `data`. `saves`: the transaction ids of the SAVE_XID records before byte `at`, which
+    this updates. `loses_stand_ins`: append LOST in place of a pack's stand-ins. Raises Corrupt with the byte in `data`
+    if a record is damaged; `items` has those before it.
     """
     end, count_max = len(data), count_max + len(items)
     unpack, unpack_xid, fixed = ADDX_BODY.unpack_from, XID_BODY.unpack_from, FIXED_BYTES
@@ -82,7 +82,7 @@ def read_items(
 
 
 def _item(payload: bytes, added_ms: int, expires_ms: int, saves: list[int]) -> Item:
-    """Return an item with the past and the flags that stand in front of its record, and clear `saves`."""
+    """Return an item with the past and the flags from the records before its own, and clear `saves`."""
     past = fact_in(saves, added_ms, payload) if len(saves) > 2 else b""
     return item_with(past, payload, added_ms, expires_ms, _flags(saves))
 
@@ -92,9 +92,9 @@ def _with_xid(item: Item, xid: int) -> ItemWithXid:
 
 
 def _flags(saves: list[int]) -> int:
-    """Return the memcache flags that two SAVE_XID records in front of an item hold, and clear `saves`. A reader that
-    begins in the middle of a file does not know the counter, so it cannot check that the second record restores it; but
-    in front of an item two such records have no other meaning.
+    """Return the memcache flags in two SAVE_XID records before an item, and clear `saves`. A reader that begins in the
+    middle of a file does not know the counter, so it cannot check that the second record restores it. But before an
+    item two such records have no other meaning.
     """
     flags = saves[-2] & FLAGS_MASK if len(saves) >= 2 else 0
     saves.clear()

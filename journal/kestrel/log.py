@@ -1,7 +1,7 @@
 """The journal of one queue. It encodes changes and keeps their bytes in memory until the commit group writes them.
 
-It rotates the current file, and rewrites small journals on the spot. policy.py decides when, the group writes and
-syncs, pack.py rewrites what is too much for one step.
+It rotates the current file, and rewrites small journals in one step. policy.py decides when. The group writes and
+syncs. pack.py rewrites journals that are too large for one step.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from staniel.queues.config import QueueConfig
 from staniel.queues.interfaces import Journal
 from staniel.queues.item import Delivery, Item, ItemWithPast
 
-_ADDX_HEAD_BYTES, _WITH_XID_BYTES = ADDX_HEAD_BYTES, WITH_XID_BYTES  # compiled, C numbers
+_ADDX_HEAD_BYTES, _WITH_XID_BYTES = ADDX_HEAD_BYTES, WITH_XID_BYTES  # C numbers in the compiled build
 
 
 class QueueView(Protocol):
@@ -37,15 +37,13 @@ class QueueView(Protocol):
     def checkpoint(self) -> Checkpoint: ...
 
     def tip(self) -> tuple[int, int, int] | None:
-        """Return (seq of the item that comes next, payload bytes, how many with an expiry), counted over all items ever
-        added.
-        """
+        """Return (seq of the next item, payload bytes, how many with an expiry), counted over all items ever added."""
 
     def alive(self) -> dict[int, Item]:
-        """Return by seq the items that are no longer among the fresh ones of the line and are not removed for good."""
+        """Return, by seq, the items that have left the fresh part of the line and are not removed for good."""
 
     def unread(self) -> int:
-        """Return the seq of the first item that only the files hold."""
+        """Return the seq of the first item that is only in the files."""
 
 
 class NoQueueView:
@@ -67,7 +65,7 @@ class NoQueueView:
 class Log(Journal):
     """The files of one queue in the Kestrel format. `queue_view` must be set before the journal may be rotated."""
 
-    __slots__ = (  # without, Python finds more than thirty slowly
+    __slots__ = (  # without slots Python finds more than thirty attributes slowly
         "_counted",
         "_counted_bytes",
         "_file",
@@ -119,11 +117,11 @@ class Log(Journal):
         self.segments.writer = self
         self.queue_view: QueueView = NoQueueView()
         self.is_erased = False
-        self.is_deferred = False  # the sync of an operation's records, until a reply rests on them
+        self.is_deferred = False  # until a reply depends on them, records of an operation wait for a later sync
         # A pack was installed half way: only recovery can finish that.
         self.unfinished: UnfinishedPack | None = None
         self.stuck: list[str] = []  # empty packs that a start could not move away
-        self.next_look_seq = 0  # packing may be worth it once the reader is at this seq
+        self.next_look_seq = 0  # when the reader reaches this seq, a pack may be worth it
         self.seal_wanted = False  # rotate after the next sync, however small the file is
         self.policy_bytes = 0
         self.kept_bytes = 0
@@ -153,7 +151,7 @@ class Log(Journal):
         self.policy_threshold_bytes = min(
             config.default_journal_bytes, config.max_memory_bytes, config.max_journal_bytes
         )
-        # It has nothing to do either while a queue that holds items has a single file of at most this size.
+        # The policy also has nothing to do while a queue with items has a single file of at most this size.
         self.growth_max_bytes = min(config.max_memory_bytes, config.max_journal_bytes)
         self.encoder.dialect = config.journal_dialect
 
@@ -171,7 +169,7 @@ class Log(Journal):
         return [segment.name for segment in self.segments.sealed]
 
     def files_through(self, last: LogSegment) -> list[str]:
-        """Return the names of all files up to `last`, the oldest first, also of those that an unfinished pack has
+        """Return the names of all files up to `last`, the oldest first, including those that an unfinished pack has
         replaced.
         """
         left = self.unfinished.covered if self.unfinished else []
@@ -190,7 +188,7 @@ class Log(Journal):
 
     @property
     def written_bytes(self) -> int:
-        """The size of the current file as it is."""
+        """The present size of the current file."""
         return self._size
 
     def unwritten(self) -> bytes:
@@ -198,8 +196,8 @@ class Log(Journal):
         return self._restoring + self._unwritten + joined(self._pending)
 
     def try_close(self, force: bool) -> bool:
-        """Close the current file, if nothing is pending and no sync is owed; it is opened again when needed. `force`:
-        pay the debt here and now. Raises JournalFailure.
+        """Close the current file, if nothing is pending and no sync is due. It is opened again when needed. `force`:
+        make that sync first. Raises JournalFailure.
         """
         file = self._file
         if file is None:
@@ -210,23 +208,23 @@ class Log(Journal):
         return True
 
     def take_over(self, segments: Segments) -> None:
-        """Take over the segments that recovery has found."""
+        """Adopt the segments that recovery has found."""
         self.segments = segments
         segments.writer = self
 
     def resume(self, current_bytes: int) -> None:
-        """Go on with the current file, which exists already and has `current_bytes`."""
+        """Continue with the current file, which exists already and has `current_bytes`."""
         self._size = current_bytes
 
     def restore_counter(self) -> None:
-        """Restore the counter in front of the next write: the file ends with a change that was cut off, and a reader of
-        it would take over another counter.
+        """Restore the counter before the next write. The file ends with a change that was cut off, after which a reader
+        would have another counter.
         """
         self._restoring = self.encoder.restored()
 
     @property
     def pending_bytes(self) -> int:
-        """The number of bytes recorded and not yet written. They are counted when asked for, which is rare."""
+        """The number of recorded bytes that are not written. They are counted at each call, which is rare."""
         self._counted_bytes += size_of(self._pending[self._counted :])
         self._counted = len(self._pending)
         return self._counted_bytes
@@ -242,7 +240,7 @@ class Log(Journal):
         return self.batch
 
     def record(self, change: Change) -> None:
-        """Record a change; it is written with the batch being gathered."""
+        """Record a change. It is written with the current batch."""
         kind = type(change)
         if kind is Added:
             self.record_added(change.item)  # type: ignore[union-attr]
@@ -289,15 +287,15 @@ class Log(Journal):
         self._append(self.encoder.confirmed(xid))
 
     def _append_group(self, counter: int, data: bytes) -> None:
-        """Add records of which the first is a SAVE_XID. Cut off behind it at the beginning of a file, it would be taken
-        for the counter: so none of these is the first one of a file.
+        """Add records that begin with a SAVE_XID. If a file began with them and was cut off after the first, that would
+        be taken for the counter; so they are never the first records of a file.
         """
         if not (self._size or self._unwritten or self._pending):
             data = xid_record(SAVE_XID, counter) + data
         self._append(data)
 
     def _append(self, data: bytes) -> None:
-        """Add a record to the batch being gathered. An item without flags is added as it is, by `record_added`."""
+        """Add a record to the current batch. `record_added` adds an item without flags as it is."""
         pending, group = self._pending, self.group
         if not pending:
             group.mark_dirty(self)
@@ -319,8 +317,8 @@ class Log(Journal):
             raise
         self._size = size = before + len(data)
         self._unwritten = self._restoring = b""
-        # Kestrel checks a journal before each put and after each removal. So does this log, by batches: puts alone
-        # leave no records that a rewrite could save.
+        # Kestrel checks a journal before each put and after each removal. This log checks after batches, and ignores
+        # those with only puts, because they leave no records that a rewrite could save.
         self.policy_bytes = size if self.encoder.took else before
         self.encoder.took = False
         index = self.segments.current.index
@@ -329,25 +327,25 @@ class Log(Journal):
         return file
 
     def _note_places(self, records: list[bytes], at: int) -> None:
-        """Note record boundaries after a write. `records` are the last bytes written, and end at byte `at`."""
+        """Note record boundaries after a write. `records` are the last bytes written and end at byte `at`."""
         tip = self.queue_view.tip()
         if tip is not None:
             index_records(self.segments.current, records, IndexEntry(at, *tip))
 
     @property
     def is_written(self) -> bool:
-        """True if the files hold everything that was recorded."""
+        """True if the files have everything that was recorded."""
         return not self._pending and not self._unwritten
 
     def usage(self, items: int, item_bytes: int, behind_items: int) -> Usage:
-        """Return the figures that the policy needs, as of the last removal or of the beginning of a batch of puts."""
+        """Return the figures that the policy needs, as of the last removal or the beginning of a batch of puts."""
         sealed_bytes = self.segments.sealed_bytes
         return Usage(
             self.policy_bytes, self.kept_bytes, items, item_bytes, sealed_bytes, self.rewritten_ms, behind_items
         )
 
     def synced(self, now_ms: int) -> None:
-        """Rotate the current file if it is large enough: it has just been synced, so rotating it now stalls no
+        """Rotate the current file if it is large enough. It has just been synced, so rotating it now delays no
         client.
         """
         if self.is_erased or self.group.is_stopping:
@@ -364,12 +362,12 @@ class Log(Journal):
     def rotate(self, now_ms: int) -> None:
         """Seal the current file under the next number and start a new one.
 
-        Sealed files are complete: a later file never holds records that rest on bytes the disk has not got. Raises
-        OSError with nothing changed if there is no room for another file.
+        Sealed files are complete: a later file never has records that depend on bytes that are not durable. Raises
+        OSError if there is no room for another file; nothing has changed then.
         """
         assert not self._unwritten and not self._pending
         if self._restoring:
-            self.write()  # in a sealed file each SAVE_XID counts
+            self.write()  # in a sealed file every SAVE_XID counts
         number = max(now_ms, self.newest_number + 1)
         sealed, temp = layout.archive_name(self.name, number), layout.temp_name(self.name, number)
         fresh = create_empty(self.fs, f"{self.folder}/{temp}")
@@ -399,14 +397,14 @@ class Log(Journal):
         try:
             self.fs.rename(sealed, self.path)
         except OSError as error:
-            raise self.group.failure(f"{self.path} has no file of its name any more", error) from error
+            raise self.group.failure(f"cannot rename {sealed} back to {self.path}", error) from error
 
     def rewrite(self, open_reads: dict[int, Delivery], items: list[Item], now_ms: int) -> None:
-        """Replace all files by one that holds the given state, which must be that of everything recorded and written.
+        """Replace all files by one with the given state, which must be that of everything recorded and written.
 
-        Without archives: a new file renamed over the current one. With archives the current file is sealed first, and
-        the new file becomes a pack that covers it: a crash at any point leaves files that replay to the same state.
-        Raises OSError with the state unchanged if there is no room.
+        Without archives: a new file is renamed over the current one. With archives: the current file is sealed first,
+        and the new file becomes a pack that covers it, so a crash at any point leaves files that replay to the same
+        state. Raises OSError if there is no room; the state is unchanged then.
         """
         assert not self._pending and not self._unwritten
         encoder = Encoder(self.config.journal_dialect)
@@ -434,12 +432,12 @@ class Log(Journal):
         self.rewrites += 1
 
     def erase(self) -> Unremoved | None:
-        """Remove every file, in an order in which a crash leaves everything or nothing, and return the files that could
-        not be removed: a start finds an empty queue in them. Raises OSError if the system refuses the removal, and
-        nothing has changed.
+        """Remove every file, in an order in which a crash leaves everything or nothing. Return the files that could not
+        be removed; recovery finds an empty queue in them. Raises OSError if the system refuses the removal; nothing has
+        changed then.
         """
         left = None
-        remove_each(self.fs, self.folder, self.stuck)  # a start would take them for a queue, an empty one
+        remove_each(self.fs, self.folder, self.stuck)  # recovery would make an empty queue of them
         self.stuck = []
         if self.segments.sealed:
             remove_sidecars(self.fs, self.folder, self.files_through(self.segments.sealed[-1]))
@@ -458,14 +456,14 @@ class Log(Journal):
         return left
 
     def _remove_all(self) -> Unremoved | None:
-        """Remove all files, archives included. Some of the files without the others would be another queue, so first an
-        empty pack takes the place of all of them; it is removed last. Raises OSError, and nothing has changed.
+        """Remove all files, archives included. Some of the files without the others would be another queue, so an empty
+        pack first replaces all of them; it is removed last. Raises OSError; nothing has changed then.
         """
         number = self.newest_number + 1
         last, temp = layout.archive_name(self.name, number), layout.temp_name(self.name, number)
         pack = layout.pack_name(self.name, number)
         records = [Encoder(self.config.journal_dialect).encode_empty(0)]
-        # Even on a full disk it must be possible to delete a queue.
+        # It must be possible to delete a queue even on a full disk.
         self.group.try_or_release_ballast(lambda: self._write_synced(records, number)[1].close())
         self._rename_to_pack(f"{self.folder}/{temp}", f"{self.folder}/{last}", f"{self.folder}/{pack}")
         self.fs.sync_folder(self.folder)
@@ -508,8 +506,8 @@ class Log(Journal):
         self._size = file.size
 
     def _write_synced(self, records: list[bytes], number: int) -> tuple[str, File]:
-        """Write a synced temporary file and return its path and the file, still open. If that fails, the file is
-        removed and the OSError raised.
+        """Write a synced temporary file. Return its path and the file, still open. If that fails, remove the file and
+        raise the OSError.
         """
         temp = f"{self.folder}/{layout.temp_name(self.name, number)}"
         file = create_empty(self.fs, temp)
@@ -532,7 +530,7 @@ class Log(Journal):
         last = self.segments.sealed[-1]
         pack, covered = layout.pack_name(self.name, last.number), self.covered_files(last)
         try:
-            remove_sidecars(self.fs, self.folder, covered)  # first: the system may refuse it
+            remove_sidecars(self.fs, self.folder, covered)  # first, because the system may refuse it
         except OSError:
             discard(self.fs, temp, file)
             raise
@@ -547,8 +545,8 @@ class Log(Journal):
         self.covered(last, segment, unfinished)
 
     def covered(self, last: LogSegment, pack: LogSegment, unfinished: UnfinishedPack | None) -> None:
-        """Put `pack` in the place of the files up to `last`, which it has replaced on the disk. `unfinished`: the pack,
-        if some of these files are still there.
+        """Put `pack` in place of the files up to `last`, which it has replaced on the disk. `unfinished`: the pack, if
+        some of these files are still there.
         """
         pack.name, pack.number = layout.archive_name(self.name, last.number), last.number
         if unfinished is not None:

@@ -1,14 +1,14 @@
 """Notes: facts about an item for which the format has no field, as records that every reader of the format passes over.
 
-A note stands directly in front of its item, before the pair of records that holds memcache flags:
+A note stands directly before its item, before the pair of records with memcache flags:
 
     SAVE_XID(head) SAVE_XID(word)… SAVE_XID(check) SAVE_XID(0) SAVE_XID(counter)
 
 SAVE_XID sets the counter from which ids of open reads are made, and nothing else. The last record sets the value from
-before the first one, so together they change nothing for any reader. `head` holds a magic number (the kind of the note)
+before the first one, so together they change nothing for any reader. `head` has a magic number (the kind of the note)
 and the number of bytes of the fact. The words are these bytes, four in each, padded with zeros. `check` is a CRC-32 of
-the fact and of its item, so that a note never counts for an item that another program has put behind it. A reader that
-knows flags and no notes takes the 0 for the flags. Source: docs/journal-kestrel.md.
+the fact and of its item, so that a note never applies to an item that another program has put after it. A reader that
+knows flags but no notes takes the 0 for the flags. Source: docs/journal-kestrel.md.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from zlib import crc32
 
 from staniel.journal.kestrel.records import SAVE_XID, WITH_XID
 
-PAST = 0x5D4E  # the kind of a note that holds an encoded queues.past.Past
+PAST = 0x5D4E  # the kind of a note with an encoded queues.past.Past
 NOTE_BYTES_MAX = 1024
 CHECKED_BYTES = 1 << 20  # of a payload: takes 0.2 ms
 AROUND_WORDS = 4  # head, check, 0 and counter
@@ -36,10 +36,10 @@ def note_records(fact: bytes, added_ms: int, data: bytes, counter: int) -> bytes
 
 
 def fact_in(ids: list[int], added_ms: int, data: bytes) -> bytes:
-    """Return the fact of the note in a row of SAVE_XID records in front of an item; b"" if there is none. `ids`: those
-    of the records. The pair of the item's flags may follow the note.
+    """Return the fact of the note in a row of SAVE_XID records before an item; b"" if there is none. `ids`: the ids of
+    these records. The pair with the item's flags may follow the note.
     """
-    for behind in (2, 4):  # the 0 and the counter; and the pair
+    for behind in (2, 4):  # the 0 and the counter; or also the pair
         at = len(ids) - behind - 1  # the index of the check
         if at < 2 or ids[at + 1]:
             continue
@@ -54,7 +54,7 @@ def fact_in(ids: list[int], added_ms: int, data: bytes) -> bytes:
 
 def unfinished_note(ids: list[int]) -> int:
     """Return how many of a row of SAVE_XID records at the end of a file belong to an incomplete note, or to a note
-    whose item is missing: all from its head on.
+    whose item is missing: all records from its head on.
     """
     for start, xid in enumerate(ids):
         size = xid & 0xFFFF
@@ -64,6 +64,6 @@ def unfinished_note(ids: list[int]) -> int:
 
 
 def _check(fact: bytes, added_ms: int, data: bytes) -> int:
-    """Return a checksum, as the signed number that SAVE_XID holds."""
+    """Return a checksum, as the signed number of a SAVE_XID."""
     checksum = crc32(data[:CHECKED_BYTES], crc32(_TIME_AND_SIZE.pack(added_ms, len(data)), crc32(fact)))
     return checksum - (1 << 32) if checksum >= 1 << 31 else checksum

@@ -1,11 +1,11 @@
-"""A pack being written. It replaces the files of a journal up to a sealed one, and replays to the same state.
+"""A pack that is being written. It replaces the files of a journal up to a sealed one, and replays to the same state.
 
-A step is short; calls that wait for the disk are background tasks. The broker decides which journal is worth a pack,
+Each step is short; calls that wait for the disk are background tasks. The broker decides which journal is worth a pack,
 and when to try again.
 
-Source: "If the queue is in read-behind" of the packing strategy: the open reads of the checkpoint, a stand-in for each
-item removed since, and the items that are still there. Later files go on removing from the head, so every item that was
-in the line at the checkpoint needs a record in its place; the record of a removed item is an empty one.
+Source: "If the queue is in read-behind" of the packing strategy. A pack has the open reads of the checkpoint, a
+stand-in for each item removed since, and the remaining items. Later files go on removing from the head, so every item
+that was in the line at the checkpoint needs a record in its place; the record of a removed item is an empty one.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from staniel.queues.config import JournalDialect
 from staniel.queues.item import Delivery, Item
 from staniel.queues.line import PlainLine
 
-STAND_IN = Item(b"", 0)  # without an add time, so it raises no id
+STAND_IN = Item(b"", 0)  # it has no add time, so it raises no id
 STAND_IN_RECORD = Encoder(JournalDialect.DOCUMENTS).addx(STAND_IN)  # the same bytes in every dialect
 A_SLICE = 1000  # cost of a slice, about a millisecond
 RUN_COST, ITEM_COST = 20, 1
-STAND_INS_A_COST = 50  # how many stand-ins cost as much as one item: their bytes are all the same
+STAND_INS_A_COST = 50  # stand-ins that cost as much as one item, because their bytes are all the same
 RUN_BYTES = 256 << 10
 SYNC_BYTES = 4 << 20  # sync this often while the pack grows, so that no sync is long
 
 
 class Stage(Enum):
     WRITING = "writing"
-    WAITING = "waiting"  # for a task or for a sync of the journal
-    SYNCED = "synced"  # the pack is complete and on the disk
-    SAFE = "safe"  # the removals of the items that it leaves out are durable
+    WAITING = "waiting"  # for a task, or for a sync of the journal
+    SYNCED = "synced"  # the pack is complete and durable
+    SAFE = "safe"  # the removals of the items that it omits are durable
     DONE = "done"
     FAILED = "failed"
     DROPPED = "dropped"
@@ -63,8 +63,8 @@ _NEXT = {
 
 
 class Pack:
-    """A pack being written. `last` is the newest file that it replaces. `error` says why it failed; nothing is changed
-    then. `is_vain`: it is in place, and the system has let go no file that it has replaced.
+    """A pack that is being written. `last` is the newest file that it replaces. `error` says why it failed; nothing is
+    changed then. `is_vain`: it is in place, but the system allowed no replaced file to be removed.
     """
 
     def __init__(self, log: Log, last: LogSegment, submit: Callable[[BackgroundTask], None]) -> None:
@@ -76,17 +76,15 @@ class Pack:
         self.error: OSError | None = None
         self.is_vain = False
         self.task: CallbackTask | None = None
-        self.lost: list[
-            tuple[UnreadableItems, str]
-        ] = []  # items that cannot be read from the files, and where their bytes are kept
+        self.lost: list[tuple[UnreadableItems, str]] = []  # unreadable items, and where copies of their bytes are
         self._submit = submit
         self._temp = kestrel_files.temp_name(log.name, last.number)
         self._file: File | None = None
         self._unsynced_bytes = 0
-        self._segment: LogSegment | None = None  # the pack as a segment, once it has its head
-        self._lead: Iterator[bytes] = iter(())  # records of its head that are not written yet
+        self._segment: LogSegment | None = None  # the pack as a segment, once its head is written
+        self._lead: Iterator[bytes] = iter(())  # unwritten records of its head
         self._head_bytes = 0
-        self._came = 0, 0  # payload bytes of the items written, and how many have an expiry
+        self._came = 0, 0  # payload bytes of the written items, and how many of these have an expiry
         self._seq = self.checkpoint.left
         self._alive = log.queue_view.alive()
         self._kept = deque(sorted(seq for seq in self._alive if seq >= self.checkpoint.left))
@@ -124,8 +122,8 @@ class Pack:
         return self.stage in (Stage.DONE, Stage.FAILED, Stage.DROPPED)
 
     def discard(self) -> None:
-        """Remove all traces of the pack. Not to be called while a task of this pack runs; a task that has not begun
-        never will.
+        """Remove all traces of the pack. No task of this pack may be running; a task that has not begun will
+        never run.
         """
         self._enter(Stage.DROPPED)
         if self.task is not None:
@@ -152,7 +150,7 @@ class Pack:
             self._sync(Stage.WRITING)
 
     def _head(self) -> Iterator[bytes]:
-        """Return the records of the open reads and of the items that had been handed back, as of the checkpoint."""
+        """Return the records of the open reads and of the returned items at the checkpoint."""
         heads = [self._item_at(seq) for seq in self.checkpoint.heads]
         if not self.checkpoint.xids and not heads:
             # The files after this one continue from this counter.
@@ -178,8 +176,8 @@ class Pack:
         return self._alive.get(seq, STAND_IN)
 
     def _write_left(self) -> None:
-        """Write a slice of the items that have left the line since the checkpoint: stand-ins for removed items, and the
-        items that are not removed.
+        """Write a slice of the items that have left the line since the checkpoint: a stand-in for each removed item,
+        and the items that are not removed.
         """
         end = min(self._left, self.checkpoint.end)
         budget = A_SLICE
@@ -195,7 +193,7 @@ class Pack:
                 budget -= RUN_COST + ITEM_COST * len(items)
 
     def _next_kept(self, end: int) -> list[Item]:
-        """Return the items from the present seq on that are not removed, one run of neighbours."""
+        """Return the items from the present seq on that are not removed, as one run of neighbours."""
         items: list[Item] = []
         size = 0
         while self._kept and self._kept[0] == self._seq + len(items) < end and len(items) < A_SLICE:
@@ -207,7 +205,7 @@ class Pack:
         return items
 
     def _read_items(self) -> list[Item]:
-        """Return a slice of the items that the files hold; nothing while a piece of them is being read."""
+        """Return a slice of the items that are in the files; [] while a piece of them is being read."""
         self._line.left, self._line.on_disk = self._seq, self.checkpoint.end - self._seq
         items = self._reader.decode()
         span = None if items else self._reader.span_to_read()
@@ -231,7 +229,7 @@ class Pack:
         self._came_back(error, Stage.WRITING)
 
     def _begin_segment(self) -> None:
-        """Begin the segment of the pack: the head has been written, the line follows."""
+        """Begin the segment of the pack. The head has been written, the line follows."""
         assert self._file is not None
         checkpoint, counter = self.checkpoint, self.last.counter
         self._head_bytes = self._file.size
@@ -309,7 +307,7 @@ class Pack:
         assert self._file is not None
         names = self._temp, kestrel_files.pack_name(log.name, number), kestrel_files.archive_name(log.name, number)
         covered = log.segments.covered_by(self.last)
-        # Items that memory had no room for may be in these files, whose names another file takes at any moment.
+        # Items that memory had no room for may be in these files, and another file may take their names at any moment.
         log.segments.keep_open(covered, log.queue_view.unread())
         self._hand_over(InstallPack(log.fs, log.folder, names, log.covered_files(self.last), self._installed))
 
@@ -321,8 +319,8 @@ class Pack:
             self._fail(error)
             return
         if error is not None:
-            # How far the installation came is unknown: leave the files as they are for recovery. No deletion of the
-            # queue and no stop may change them first: they would not know of the pack.
+            # How far the installation came is unknown, so leave the files to recovery. No deletion of the queue and no
+            # stop may change them before, because neither knows the pack.
             self.error = error
             self._enter(Stage.FAILED)
             raise self.log.group.failure(f"cannot put the pack of {self.log.path} in place", error) from error

@@ -1,5 +1,5 @@
-"""The policy of a journal: when to rotate, rewrite, pack and sync it. Numbers in, a decision out; nothing here touches
-a file or a clock.
+"""The policy of a journal: when to rotate, rewrite, pack and sync it. Its functions take numbers and return a decision;
+they touch no file and no clock.
 
 Source: the packing strategy document, with the conditions and defaults of Kestrel 2.4.
 """
@@ -16,17 +16,17 @@ from staniel.queues.config import QueueConfig
 class JournalStep(Enum):
     KEEP = "keep"
     ROTATE = "rotate"
-    CHECKPOINT = "checkpoint"  # rotate, and pack the files before it once that is worth it
-    START_OVER = "start over"  # the queue is empty: only open reads are kept
+    CHECKPOINT = "checkpoint"  # rotate, and pack the files before the current one once that is worth it
+    START_OVER = "start over"  # the queue is empty: keep only open reads
     REWRITE = "rewrite"  # all items are in memory, and the files are much larger than these items
 
 
 class Usage(Struct, frozen=True, gc=False):
     """The bytes and items of a journal and its queue.
 
-    `kept_bytes` is what the last rewrite left, or the last pack of open reads: no rewrite can shrink that.
-    `rewritten_ms` is when the last rewrite was that starts the delay. `behind_items` are those that only the journal
-    holds.
+    `kept_bytes` is the size that the last rewrite left, or the last pack of open reads: no rewrite can shrink that.
+    `rewritten_ms` is the time of the last rewrite that started the delay. `behind_items` counts the items that are only
+    in the journal.
     """
 
     current_bytes: int
@@ -39,11 +39,12 @@ class Usage(Struct, frozen=True, gc=False):
 
 
 def next_step(usage: Usage, config: QueueConfig, now_ms: int) -> JournalStep:
-    """Return what to do with a journal now.
+    """Return the next step for a journal.
 
-    An empty queue starts over past `default_journal_bytes` (Kestrel counts the current file alone), but never before
-    the file has doubled: with many large open reads every reply would otherwise rewrite them all. Without
-    `aggressive_rewrites` that too must wait for `compact_delay_ms`, unless the file has grown past `max_memory_bytes`.
+    An empty queue starts over beyond `default_journal_bytes` (Kestrel counts the current file alone), but never before
+    the file has doubled: otherwise, with many large open reads, every reply would rewrite them all. Without
+    `aggressive_rewrites` that must also wait for `compact_delay_ms`, unless the file has grown beyond
+    `max_memory_bytes`.
     """
     total_bytes = usage.current_bytes + usage.archived_bytes
     rested = now_ms >= usage.rewritten_ms + config.compact_delay_ms
@@ -61,7 +62,7 @@ def next_step(usage: Usage, config: QueueConfig, now_ms: int) -> JournalStep:
 
 
 def starts_delay(step: JournalStep, left_bytes: int, config: QueueConfig) -> bool:
-    """Tell whether a rewrite that leaves `left_bytes` is the last one for `compact_delay_ms`."""
+    """Tell whether after a rewrite that leaves `left_bytes` the next one must wait for `compact_delay_ms`."""
     if step is JournalStep.REWRITE:
         return True
     return not config.aggressive_rewrites and left_bytes >= config.default_journal_bytes // 2
@@ -70,14 +71,14 @@ def starts_delay(step: JournalStep, left_bytes: int, config: QueueConfig) -> boo
 def is_worth_packing(covered_bytes: int, packed_bytes: int, total_bytes: int, config: QueueConfig) -> bool:
     """Tell whether to replace files of `covered_bytes` by one of about `packed_bytes`.
 
-    Only where the journal is larger than it may be, and for half of the bytes at least: whatever is rewritten again and
-    again then costs less in all than what it replaces had cost to write.
+    It is worth it only if the journal is larger than allowed, and if at least half of the bytes are saved: then all
+    rewrites together cost less than writing the replaced bytes did.
     """
     return total_bytes > config.max_journal_bytes and saves_half(covered_bytes, packed_bytes)
 
 
 def saves_half(covered_bytes: int, packed_bytes: int) -> bool:
-    """Tell whether a pack of `packed_bytes` is at most half of what it replaces; asked of each file more, too: items
-    that are about to leave would be copied for next to nothing.
+    """Tell whether a pack of `packed_bytes` is at most half of what it replaces. The same must hold for each further
+    file, because otherwise items that will leave soon would be copied for almost no gain.
     """
     return 2 * packed_bytes <= covered_bytes

@@ -1,14 +1,14 @@
-"""Read-behind: items are read back from the journal when those in memory run out, or before they do.
+"""Read-behind: reading items back from the journal when those in memory run out, or before.
 
 Every item of a journal has a seq, the number of items before it. A `Line` keeps its first items in memory, and of the
-rest only their number and bytes. Each `LogSegment` knows the seq of its first item and of a record about every 128 KB,
-so an item is found by its seq. Records that are not yet written are read from the pending bytes. A block of a sealed
-file is compared with its checksum, if a sidecar has one, before it is decoded.
+others only their number and bytes. Each `LogSegment` knows the seq of its first item and of a record about every 128
+KB, so an item is found by its seq. Unwritten records are read from the pending bytes. A block of a sealed file is
+compared with its checksum, if a sidecar has one, before it is decoded.
 
-`ReadBehind` keeps one position in the segments, and what has been read ahead of it. After a batch
+`ReadBehind` keeps one position in the segments, and the bytes that were read ahead from it. After a batch
 `MaintenanceScheduler` sees that a line has room again: the thread of background tasks reads a piece of the journal, and
-the hub decodes it, 500 items a turn. A client that is faster makes the line read the next piece itself. Source: "If the
-queue is in read-behind" of the packing strategy.
+the hub decodes it, 500 items a turn. If a client is faster, the line reads the next piece itself. Source: "If the queue
+is in read-behind" of the packing strategy.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from staniel.queues.item import ID_SHIFT, LOST_MS, Item
 from staniel.queues.line import PlainLine
 
 PIECE_BYTES = 256 << 10
-AHEAD_BYTES = 1 << 20  # read ahead of need, at most this much and a piece
+AHEAD_BYTES = 1 << 20  # read ahead of need, at most this much and one piece
 NO_BAD = -1
 STAND_INS = "stand-ins of removed items, and what removed them is lost"
-ITEMS_PER_SLICE = 500  # decoded at once when no client waits for them: well under 1 ms
+ITEMS_PER_SLICE = 500  # decoded in one step if no client waits for them: well under 1 ms
 
 
 class UnreadableItems(Struct, frozen=True):
-    """Items that were in the journal and cannot be read from it any more: `count` of them. What cannot be read, or not
-    be trusted, are `size` bytes from byte `at` of `file`.
+    """Items that were in the journal but cannot be read any more: `count` of them. The `size` bytes from byte `at` of
+    `file` are unreadable, or cannot be trusted.
     """
 
     file: str
@@ -56,16 +56,16 @@ class ReadBehind:
         self._at = 0  # the byte in the segment at which `_data[_used:]` begins
         self._data = b""
         self._used = 0
-        self._bad_at = NO_BAD  # the byte at which a damaged block ends what has been read
-        self._starved = False  # what has been read ahead ends inside a record
+        self._bad_at = NO_BAD  # the read bytes end here, at a damaged block
+        self._starved = False  # the bytes read ahead end inside a record
         self._lost_end = 0  # items before this seq are unreadable
-        self._saves: list[int] = []  # transaction ids of the SAVE_XID records in front of the next record
-        self._wanted = 0  # items before this seq have left the line: skipping them is no loss
+        self._saves: list[int] = []  # transaction ids of the SAVE_XID records before the next record
+        self._wanted = 0  # items before this seq have left the line: they can be skipped without loss
         self._loses_stand_ins = False
 
     def load(self, seq: int, size_max: int) -> list[Item]:
-        """Return items from `seq` on, about `size_max` payload bytes. Raises OSError if the disk refuses a read and no
-        item was read before.
+        """Return items from `seq` on, about `size_max` payload bytes. Raises OSError if the disk refuses a read before
+        any item was read.
         """
         self._seek(seq)
         items: list[Item] = []
@@ -91,8 +91,9 @@ class ReadBehind:
         return size - size_before, expiring - expiring_before
 
     def totals_before(self, seq: int) -> tuple[int, int]:
-        """Return (payload bytes, how many have an expiry) of all items before `seq`. Reads on from the last known
-        record boundary. Only recovery may ask: segments count these totals alike only then. Raises OSError.
+        """Return (payload bytes, how many have an expiry) of all items before `seq`. Read on from the last known record
+        boundary. Only recovery may call this, because only then all segments count these totals the same way. Raises
+        OSError.
         """
         unreadable_before = len(self.unreadable)
         self._wanted = seq
@@ -112,8 +113,8 @@ class ReadBehind:
         return size, expiring
 
     def newest_id(self, seq: int, count: int) -> int:
-        """Return the highest id of `count` items from `seq` on. Reads backwards from the end to where the newest add
-        time begins: earlier items are assumed to be older, which is true unless the clock was set back. Raises OSError.
+        """Return the highest id of `count` items from `seq` on. Read backwards from the end to where the newest add
+        time begins; earlier items are assumed to be older, which is true unless the clock was set back. Raises OSError.
         """
         unreadable_before = len(self.unreadable)
         newest = self._newest_id(seq, seq + count)
@@ -133,7 +134,7 @@ class ReadBehind:
         return (newest_ms << ID_SHIFT) + end - 1 - first
 
     def _take_back(self, unreadable_before: int) -> None:
-        """Forget all losses but the first `unreadable_before`: they were met while counting items that have left the
+        """Forget all losses except the first `unreadable_before`. They were met while counting items that have left the
         line or are still to be read. A later read meets and reports the latter again.
         """
         if len(self.unreadable) > unreadable_before:
@@ -155,7 +156,7 @@ class ReadBehind:
         return items
 
     def give_up_missing_files(self) -> list[str]:
-        """Give up the sealed files that do not exist any more, and return their names. Raises OSError."""
+        """Give up the sealed files that do not exist any more. Return their names. Raises OSError."""
         names = {name for name, _ in self.segments.fs.list(self.segments.folder)}
         missing = [segment for segment in self.segments.sealed if segment.name not in names and not segment.is_gone]
         for segment in missing:
@@ -164,18 +165,18 @@ class ReadBehind:
         return [segment.name for segment in missing]
 
     def lose_stand_ins(self) -> None:
-        """Read stand-ins of a pack as lost items from now on: no item that is read from now on has a later record that
-        removes it.
+        """Return LOST for stand-ins of a pack from now on: for the items that are read from now on, no later record
+        removes one.
         """
         self._loses_stand_ins = True
 
     def reset(self) -> None:
-        """Forget what has been read: a file was cut."""
+        """Forget the bytes that were read, because a file was cut."""
         self._segment, self._seq, self._lost_end = None, -1, 0
         self._data, self._used, self._bad_at = b"", 0, NO_BAD
 
     def decode(self) -> list[Item]:
-        """Return a slice of the next items, if they have been read ahead; else nothing."""
+        """Return a slice of the next items if they have been read ahead; else []."""
         line = self.line
         line.measure_dropped()
         self._seek(line.left + len(line.in_memory))
@@ -192,10 +193,10 @@ class ReadBehind:
         return items
 
     def span_to_read(self) -> tuple[LogSegment, int, int] | None:
-        """Return the part of a segment that should be read ahead: the segment, from byte, how many bytes. None if
-        enough has been read, if there is nothing to read, or if a pack is just taking the segment's place.
+        """Return the part of a segment that should be read ahead: (segment, first byte, number of bytes). Return None
+        if enough has been read, if there is nothing to read, or if a pack is just replacing the segment.
 
-        Ask after `decode`.
+        Call `decode` first.
         """
         segment, ahead = self._segment, len(self._data) - self._used
         if segment is None or self._seq < self._lost_end or (ahead >= AHEAD_BYTES and not self._starved):
@@ -212,9 +213,7 @@ class ReadBehind:
         return (segment, start, stop - start) if at < stop and not self._is_at_bad else None
 
     def read_ahead(self, segment: LogSegment, at: int, data: bytes, checks: list[int]) -> None:
-        """Take the bytes that `span_to_read` asked for, and the crc32 of each block of them if the segment has
-        checksums.
-        """
+        """Take the bytes that `span_to_read` asked for, and the crc32 of each block if the segment has checksums."""
         end = self._at + len(self._data) - self._used
         if segment is not self._segment or segment.is_replaced or at != segment.block_at(end):
             return
@@ -227,7 +226,7 @@ class ReadBehind:
         self._starved = False
 
     def _about(self, size: int) -> int:
-        """Return how many items are likely to have `size` bytes; no more than a slice."""
+        """Return how many items probably have `size` bytes, at most a slice."""
         line = self.line
         return min(ITEMS_PER_SLICE, size * max(1, line.on_disk) // max(1, line.on_disk_bytes) + 1)
 
@@ -254,12 +253,12 @@ class ReadBehind:
         return self._bad_at == self._at + len(self._data) - self._used
 
     def _span(self, segment: LogSegment, at: int, count: int) -> tuple[int, int]:
-        """Return (from, to) of what to read so as to have `count` bytes from byte `at` on, in whole blocks."""
+        """Return (from, to) of the whole blocks to read for `count` bytes from byte `at` on."""
         stop = min(self.segments.readable(segment), at + count)
         return segment.block_at(at), segment.block_end(stop)
 
     def _decode(self, items: list[Item], count_max: int, size_max: int) -> None:
-        """Append some items to `items`, if need be after reading more of the segment, or going on to the next one."""
+        """Append some items to `items`. If necessary, read more of the segment, or continue in the next one."""
         segment = self._segment
         assert segment is not None
         if self._seq < self._lost_end:
@@ -277,7 +276,7 @@ class ReadBehind:
             self._next_segment()
             return
         at = self._at + len(self._data) - self._used
-        # The record is longer than the piece: read twice as much; the file really has so much.
+        # The record is longer than the piece. Read twice as much, because the file is known to have so much.
         want = max(min(PIECE_BYTES, size_max), 2 * (len(self._data) - self._used))
         more, start = b"", at
         if segment.checks:
@@ -292,11 +291,11 @@ class ReadBehind:
             self._next_segment()
 
     def _is_through(self, segment: LogSegment) -> bool:
-        """Tell whether no item follows in the segment. Records after its last item are not read: a pack that covers
-        these items may take the file's place at any moment.
+        """Tell whether no item follows in the segment. Records after its last item are not read, because a pack that
+        covers these items may replace the file at any moment.
         """
         if segment.checkpoint is None or self._seq != segment.checkpoint.end:
-            return False  # the usual case; finding the next segment costs more the more there are
+            return False  # the usual case; finding the next segment takes longer the more there are
         after = self.segments.next_after(segment)
         return after is not None and self._seq == after.first
 
@@ -306,7 +305,9 @@ class ReadBehind:
         self._seq += count
 
     def _next_segment(self) -> None:
-        """Go on to the next segment. Items are lost if this one has fewer than the next one's first seq says."""
+        """Continue in the next segment. If this one has fewer items than the next one's first seq says, they
+        are lost.
+        """
         segment = self._segment
         assert segment is not None
         after = self.segments.next_after(segment)
@@ -316,7 +317,7 @@ class ReadBehind:
             self._give_up("items are missing")
 
     def _consume(self, items: list[Item], count_max: int) -> bool:
-        """Decode from what has been read. Returns whether that brought any progress."""
+        """Decode from the bytes that were read. Return whether that made any progress."""
         segment = self._segment
         assert segment is not None
         before, used = len(items), self._used
@@ -337,7 +338,7 @@ class ReadBehind:
         return stop > used or bool(why)
 
     def _give_up(self, why: str) -> None:
-        """Give up the next items, which cannot be read: lost items stand in for them, up to the next known record
+        """Give up the next items, which cannot be read. Return lost items in their place, up to the next known record
         boundary.
         """
         segment = self._segment
@@ -347,14 +348,14 @@ class ReadBehind:
         self._give_up_bytes(self._at, end, next_entry, why)
 
     def _give_up_file(self) -> None:
-        """Give up the rest of the segment, whose file is gone."""
+        """Give up the rest of the segment, whose file does not exist any more."""
         segment = self._segment
         assert segment is not None
         self._give_up_bytes(self._at, segment.size, None, "the file is gone")
 
     def _give_up_block(self) -> None:
-        """Give up the block ahead, which does not match its checksum. Items that begin in it or reach into it are lost;
-        reading goes on at the first record boundary behind it.
+        """Give up the next block, which does not match its checksum. Items that begin in it or extend into it are lost.
+        Reading continues at the first record boundary after it.
         """
         segment = self._segment
         assert segment is not None
@@ -363,8 +364,8 @@ class ReadBehind:
         self._give_up_bytes(at, end, segment.index_entry_behind(end, self._seq), "a block does not match its checksum")
 
     def _give_up_bytes(self, at: int, end: int, next_entry: IndexEntry | None, why: str) -> None:
-        """Give up bytes `at` to `end` of the segment. Reading goes on at `next_entry` or, if that is None, in the next
-        segment.
+        """Give up bytes `at` to `end` of the segment. Reading continues at `next_entry`, or in the next segment if that
+        is None.
         """
         segment = self._segment
         assert segment is not None

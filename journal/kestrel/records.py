@@ -1,9 +1,9 @@
-"""The Kestrel journal's records: opcodes, layouts, lengths, and the one decoder of every record.
+"""The Kestrel journal's records: opcodes, layouts, lengths, and the decoder of every record.
 
-Replay, dump, read-behind, search, the effect scan and the pipeline's columns share it. Where a loop must be fast it
-reads the common records by itself, with the layouts from here, and gives the rest to `decode`; property tests hold each
-such loop against the decoder. Source: the Kestrel journal format document; where it and real journals disagree (opcodes
-8 and 9), what Kestrel 1.x to 2.4 wrote.
+Replay, dump, read-behind, search, the effect scan and the pipeline's columns use it. A loop that must be fast reads the
+common records by itself, with the layouts from here, and leaves the others to `decode`; property tests compare each
+such loop with the decoder. Source: the Kestrel journal format document; where it differs from real journals (opcodes 8
+and 9), the records that Kestrel 1.x to 2.4 wrote.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ ADD_HEAD_BYTES = 1 + ADD_BODY.size
 ADDX_HEAD_BYTES = ADDX_HEAD.size
 ADD_XID_HEAD_BYTES = ADD_XID_HEAD.size
 WITH_XID_BYTES = WITH_XID.size
-BLOCK_HEAD_BYTES = 16  # the add time and the expiry, which an item's size includes
+BLOCK_HEAD_BYTES = 16  # the add time and the expiry, which the size of an item includes
 ADD_BLOCK_HEAD_BYTES = 4  # the expiry, which the size of an ADD includes
 SIZE_END = 5  # the offset from which the size of an ADD or ADDX counts
-XID_SIZE_END = 1 + XID_AND_NUMBER.size  # the same of an ADD_XID
+XID_SIZE_END = 1 + XID_AND_NUMBER.size  # the same for an ADD_XID
 FLAGS_MASK = 0xFFFFFFFF
 NEVER = bytes(8)  # the expiry of an item that has none
 
@@ -50,7 +50,7 @@ FIXED_BYTES = {
     CONFIRM_REMOVE: WITH_XID_BYTES,
     REMOVE_TENTATIVE_XID: WITH_XID_BYTES,
 }
-# The bytes in front of the payload, for records that hold an item.
+# The number of bytes before the payload, for records with an item.
 HEAD_BYTES = {
     ADD: ADD_HEAD_BYTES,
     ADDX: ADDX_HEAD_BYTES,
@@ -62,8 +62,8 @@ HEAD_BYTES = {
 class Record(Struct, frozen=True, gc=False):
     """A record. Offsets are bytes of the piece that it was read from; `stop` is where the next record starts.
 
-    An item's payload is the `size` bytes from byte `payload_at` on; -1: the record holds no item. `listed`: the items
-    of an opcode 8 list, each as a record of its own, None for every other record: an opcode 8 without a list means
+    An item's payload is the `size` bytes from byte `payload_at` on; -1: the record has no item. `listed`: the items of
+    an opcode 8 list, each as a record of its own; None for every other record. An opcode 8 without a list means
     "confirm `xid`, and append this item".
     """
 
@@ -82,11 +82,11 @@ class Record(Struct, frozen=True, gc=False):
 
 
 def decode(data: bytes, at: int, end: int, rest_bytes: int, heads_only: bool = False) -> Record:
-    """Return the record that starts at byte `at` of `data`, which is looked at up to byte `end`.
+    """Return the record that starts at byte `at` of `data`, without reading beyond byte `end`.
 
-    `rest_bytes`: how many bytes of the file follow `end`. Raises NeedMore when the record goes on behind `end`,
-    Truncated when the file ends inside it, Corrupt when it is damaged: an unknown opcode, or a size that cannot be.
-    `heads_only`: for callers that do not look at payloads, that of an ADDX may reach behind `end`.
+    `rest_bytes`: how many bytes of the file follow `end`. Raises NeedMore if the record continues beyond `end`,
+    Truncated if the file ends inside it, Corrupt if it is damaged: an unknown opcode, or an impossible size.
+    `heads_only`: for callers that do not read payloads, that of an ADDX may extend beyond `end`.
     """
     op = data[at]
     try:
@@ -134,7 +134,7 @@ def _eight(data: bytes, at: int, end: int, rest_bytes: int) -> Record:
     append this" (2.1 to 2.4).
 
     A block is at least 16 bytes long, so a smaller number is a count. Otherwise the record is a list only if as many
-    ADD_XID records really follow, which the bytes of an add time cannot look like.
+    ADD_XID records follow, which the bytes of an add time cannot look like.
     """
     if end - at < XID_SIZE_END:
         raise NeedMore
@@ -154,7 +154,7 @@ def _eight(data: bytes, at: int, end: int, rest_bytes: int) -> Record:
 
 
 def _state_dump(data: bytes, at: int, end: int, rest_bytes: int) -> Record:
-    """Return a list of open reads: the last transaction id, a count, then so many pairs of ADD_XID and
+    """Return a list of open reads: the last transaction id, a count, then that many pairs of ADD_XID and
     REMOVE_TENTATIVE.
     """
     counter, count = XID_AND_NUMBER.unpack_from(data, at + 1)
@@ -191,8 +191,8 @@ def _item_with_xid(op: int, data: bytes, at: int, end: int, rest_bytes: int) -> 
 
 
 def _wrong_size(size: int, size_min: int, left_bytes: int) -> Corrupt:
-    """Return the error for a block of `size` bytes where at least `size_min` belong, and the file has `left_bytes`
-    more. It comes before anything allocates what a size claims.
+    """Return the error for a block of `size` bytes that must have at least `size_min`, while the file has `left_bytes`
+    more. The check precedes any allocation of the claimed size.
     """
     if size < size_min:
         return Corrupt(f"a block of {size} bytes, at least {size_min} expected")
@@ -200,7 +200,7 @@ def _wrong_size(size: int, size_min: int, left_bytes: int) -> Corrupt:
 
 
 def plain(item: Item) -> Item:
-    """Return the item without the transaction id that it may have come with."""
+    """Return the item without its transaction id, if it came with one."""
     if isinstance(item, ItemWithXid):
         return copy_of(item)
     return item

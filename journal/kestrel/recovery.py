@@ -1,8 +1,8 @@
 """Recovery of a queue from its files: the only start-up path, after a crash and after a clean stop alike.
 
-It finishes an interrupted pack, then goes through the files in order, by sidecar where one tells what a file does, else
-record by record. It cuts off a damaged end and keeps a copy of it. Source: "Multiple journal files" of the Kestrel
-journal format.
+It finishes an interrupted pack, then goes through the files in order. If a sidecar says what a file does, recovery uses
+the sidecar; otherwise it reads the file record by record. It cuts off a damaged end and keeps a copy of it. Source:
+"Multiple journal files" of the Kestrel journal format.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from staniel.queues.line import UNBOUNDED, PlainLine
 
 CHUNK_BYTES = 256 << 10
 
-# Recovery keeps no more of a queue in memory: counting an item costs a third of making it, and the rest is read ahead
-# while clients are served already.
+# Recovery keeps no more of a queue in memory. Counting an item costs a third of making it, and the rest is read ahead
+# while clients are already served.
 START_MEMORY_BYTES = 16 << 20
 
 
 class SidecarRejected(Struct, frozen=True):
-    """A file whose sidecar was not used. `is_serious`: the file or the sidecar is not what was written."""
+    """A file whose sidecar was not used. `is_serious`: the file or the sidecar has changed since it was written."""
 
     file: str
     why: str
@@ -49,8 +49,8 @@ class SidecarRejected(Struct, frozen=True):
 
 
 class MissingItems(Struct):
-    """The items of a sealed file that is gone, or shorter than its sidecar says. `first_seq`: the first of them; None:
-    not known. `items`: how many of them were still in the queue, counted after the last file; -1: not known.
+    """The items of a sealed file that is missing, or shorter than its sidecar says. `first_seq`: the first of them;
+    None: unknown. `items`: how many of them were still in the queue, counted after the last file; -1: unknown.
     """
 
     file: str
@@ -60,7 +60,7 @@ class MissingItems(Struct):
 
 
 class Recovered(Struct):
-    """The state of one queue, and its files as they are now."""
+    """The state of one queue, and its present files."""
 
     replay: Replay
     files: Files
@@ -68,13 +68,13 @@ class Recovered(Struct):
     tail: ReadBehind
     replayed_bytes: int
     damages: list[Damage]
-    skipped_bytes: int = 0  # bytes of files that were not read, because their sidecars were enough
+    skipped_bytes: int = 0  # bytes of files that need not be read, because they have sidecars
     rejected_sidecars: list[SidecarRejected] = []
     missing_items: list[MissingItems] = []
-    stand_ins: int = 0  # items that were removed long ago by records that are lost: not handed out
-    ahead: Checkpoint | None = None  # the queue's state by sidecars, which replay has not taken over yet
+    stand_ins: int = 0  # items that lost records removed long ago; they are not delivered
+    ahead: Checkpoint | None = None  # the queue's state according to sidecars, not restored into `replay` yet
     unfinished: UnfinishedPack | None = None
-    refused: list[OSError] = []  # calls on files that count for nothing, and stay
+    refused: list[OSError] = []  # refused calls on files that are ignored
 
 
 class Recovery:
@@ -84,11 +84,13 @@ class Recovery:
         self.fs = fs
         self.folder = folder
         self.progress: Callable[[int], None] = lambda size: None
-        """A hook, set by the owner: so many more bytes of files have been dealt with."""
+        """A hook that the owner sets; it is called with the bytes of files that have been processed since the last
+        call.
+        """
 
     def recover(self, queue: str, files: Files, now_ms: int, memory_bytes: int = UNBOUNDED) -> Recovered:
-        """Finish what a crash interrupted, replay every file, cut a damaged end. About `memory_bytes` of items are kept
-        in memory at most. Raises OSError if the disk refuses.
+        """Finish what a crash interrupted, replay every file, cut off a damaged end. Keep at most about `memory_bytes`
+        of items in memory. Raises OSError if the disk refuses.
         """
         refused = self.tidy(files)
         damages = self._set_empty_packs_aside(files, refused)
@@ -125,16 +127,16 @@ class Recovery:
         return Recovered(Replay(now_ms, line), files, segments, tail, 0, [])
 
     def tidy(self, files: Files) -> list[OSError]:
-        """Drop temporary files. Returns what the system refuses: such a file is never read, and who writes one removes
-        what it finds under its name, or does without.
+        """Remove temporary files. Return what the system refuses. Such a file is never read; code that writes one first
+        removes an old one, or does without.
         """
         refused = try_to_remove(self.fs, self.folder, files.temps)
         files.temps.clear()
         return refused
 
     def finish_pack(self, queue: str, files: Files) -> list[Damage]:
-        """Drop temporary files; put the newest pack in place of what it covers, unless it says nothing: then it is set
-        aside. Safe to interrupt at every step. Raises OSError.
+        """Remove temporary files. Put the newest pack in place of the files that it covers; set it aside if it is
+        empty. Every step can be interrupted. Raises OSError.
         """
         damages = self._set_empty_packs_aside(files, self.tidy(files))
         unfinished = self._finish_packs(queue, files) if files.packs else None
@@ -143,8 +145,8 @@ class Recovery:
         return damages
 
     def _set_empty_packs_aside(self, files: Files, refused: list[OSError]) -> list[Damage]:
-        """Move empty packs away. One that the system refuses to move stays, and is as empty for the next start; the
-        error joins `refused`. Raises OSError if a pack cannot be read, or a sync fails.
+        """Move empty packs away. If the system refuses to move one, it stays, and the error is appended to `refused`;
+        the next start will find it empty again. Raises OSError if a pack cannot be read, or a sync fails.
         """
         damages = []
         damaged = kestrel_files.damaged_folder(self.folder)
@@ -178,7 +180,7 @@ class Recovery:
         return unfinished
 
     def _skip(self, name: str, number: int, recovered: Recovered) -> bool:
-        """Take a sealed file's sidecar for it; False if the file has to be read."""
+        """Use a sealed file's sidecar in place of the file. Return False if the file must be read."""
         segments, path = recovered.segments, f"{self.folder}/{name}"
         described = sidecar.load(self.fs, self.folder, name)
         if described is None:
@@ -187,7 +189,7 @@ class Recovery:
         is_shorter = size < described.size and is_beginning(described, self.fs, path)
         try:
             if described.file != name or (described.size != size and not is_shorter):
-                raise EffectMismatch(f"it speaks of {described.file} with {described.size} bytes")
+                raise EffectMismatch(f"it describes {described.file} with {described.size} bytes")
             checkpoint = self._follow(segment, described)
         except EffectMismatch as odd:
             recovered.rejected_sidecars.append(SidecarRejected(name, str(odd), False))
@@ -196,7 +198,7 @@ class Recovery:
             recovered.rejected_sidecars.append(SidecarRejected(name, "checksums are those of another file", True))
             return False
         if is_shorter:
-            # The rest of the file is read to its end, even if the last block has a wrong checksum; the file gets no new
+            # The rest of the file is read to its end, even if the last block has a wrong checksum. The file gets no new
             # sidecar.
             segment.is_damaged = True
             recovered.missing_items.append(MissingItems(name, segment.entry.end + self._items_in(path), False))
@@ -214,7 +216,7 @@ class Recovery:
     def _seal_described(
         self, described: sidecar.Sidecar, checkpoint: Checkpoint, number: int, size: int, recovered: Recovered
     ) -> None:
-        """Give the current segment what its sidecar describes, and seal it."""
+        """Give the current segment the facts in its sidecar, and seal it."""
         segments = recovered.segments
         segment = segments.current
         sidecar.apply_to_segment(segment, described)
@@ -223,35 +225,35 @@ class Recovery:
         recovered.skipped_bytes += size
 
     def _do_without(self, name: str, recovered: Recovered) -> None:
-        """Do without a sealed file that is gone. Its sidecar tells what the file did to its queue; without that, later
-        files would remove other items.
+        """Continue without a sealed file that is missing. Its sidecar says what the file did to its queue; without
+        that, later files would remove other items.
         """
         described = sidecar.load(self.fs, self.folder, name)
         segment, gone = recovered.segments.current, recovered.files.gone
         try:
             if described is None or described.file != name:
-                raise EffectMismatch("nothing is known of it")
+                raise EffectMismatch("there is no sidecar")
             checkpoint = self._follow(segment, described)
             self._go_on_from(checkpoint, _counter_after(segment, described), name, recovered.files)
         except EffectMismatch:
             recovered.missing_items.append(MissingItems(name, None, True))
             del gone[name]
-            remove_sidecars(self.fs, self.folder, [name])  # it is useless, and must be reported only once
+            remove_sidecars(self.fs, self.folder, [name])  # it is useless now, and must be reported only once
             return
         recovered.missing_items.append(MissingItems(name, segment.entry.end, True))
         segment.is_gone = True
         self._seal_described(described, checkpoint, gone[name], 0, recovered)
 
     def _go_on_from(self, checkpoint: Checkpoint, counter: int, name: str, files: Files) -> None:
-        """Verify that the next sealed file that exists, if there is one, goes on from `checkpoint`. Raises
-        EffectMismatch. It does not go on from there if it is a pack that has replaced `name`, and the sidecar of `name`
-        is a leftover: for example of a backup of a running server.
+        """Verify that the next existing sealed file, if there is one, continues from `checkpoint`. Raises
+        EffectMismatch. It does not continue if it is a pack that has replaced `name`, and the sidecar of `name` is
+        stale; a backup of a running server, for example, can leave such a sidecar.
         """
         order = files.sealed_in_order()
         for behind in order[order.index(name) + 1 :]:
             described = sidecar.load(self.fs, self.folder, behind)
             if described is None:
-                raise EffectMismatch("nothing is known of the file behind it")
+                raise EffectMismatch("the next file has no usable sidecar")
             effect = described.effect
             checkpoint = follow(checkpoint, counter, effect, described.last_id, described.opens, described.heads)
             counter = counter if effect.counter is None else effect.counter
@@ -259,7 +261,7 @@ class Recovery:
                 return
 
     def _items_in(self, path: str) -> int:
-        """Return how many items a file adds, up to where it cannot be read."""
+        """Return how many items a file adds, up to its first unreadable record."""
         count = 0
         with suppress(Corrupt):
             for row in rows(self.fs, path, KestrelDumper()):
@@ -281,8 +283,8 @@ class Recovery:
                 missing.items = sum(first <= seq < end for seq in outside) + max(0, end - max(first, replay.line.left))
 
     def drop_stand_ins(self, recovered: Recovered) -> None:
-        """Turn the stand-ins that are left after the last file of a queue into lost items. The records that remove
-        these stand-ins are lost; stand-ins are not items, and no client gets them.
+        """Turn the stand-ins that remain after the last file of a queue into lost items. The records that would remove
+        them are lost. Stand-ins are not items, so no client may get them.
         """
         line, opened = recovered.replay.line, recovered.replay.open
         recovered.tail.lose_stand_ins()
@@ -297,7 +299,7 @@ class Recovery:
         recovered.stand_ins += in_line + len(returned) + len(outside)
 
     def _restore_state(self, recovered: Recovered) -> None:
-        """Let replay go on from the state that the sidecars have led to."""
+        """Let replay continue from the state that the sidecars have led to."""
         checkpoint, replay, tail = recovered.ahead, recovered.replay, recovered.tail
         if checkpoint is None:
             return
@@ -319,14 +321,14 @@ class Recovery:
         segments, replay, damages = recovered.segments, recovered.replay, recovered.damages
         size = self._replay(recovered)
         if damages and damages[-1].file == name:
-            # A sealed file was complete, so a torn record in it is damage.
+            # A sealed file is complete, so a torn record in it is damage.
             damages[-1] = structs.replace(self._keep_copy(damages[-1]), is_torn=False)
             segments.current.is_damaged = True
         segments.seal(name, number, size, replay.checkpoint(), replay.counter)
 
     def _replay(self, recovered: Recovered) -> int:
-        """Read the current segment into the state and return its size. Stops at the first damaged record, and notes it.
-        A change of which some records are missing at the end is damaged too.
+        """Read the current segment into the state and return its size. Stop at the first damaged record, and note it. A
+        change with missing records at the end of the file counts as damaged, too.
         """
         segment = recovered.segments.current
         segment.size = self.fs.size(f"{self.folder}/{segment.name}")
@@ -359,11 +361,11 @@ class Recovery:
             if replay.is_between_changes:
                 line = replay.line
                 segment.add_index_entry(IndexEntry(at, line.end, line.added_bytes, line.added_expiring))
-            # The record is longer than the piece: read twice as much; the file really has so much.
+            # The record is longer than the piece. Read twice as much, because the file is known to have so much.
             want = CHUNK_BYTES if used else 2 * want
 
     def _cut(self, damage: Damage) -> Damage:
-        """Keep the unreadable end of the current file aside, then cut it off, so that new records can follow."""
+        """Copy the unreadable end of the current file, then cut it off, so that new records can follow."""
         copy = self._keep_copy(damage)
         self.fs.truncate(f"{self.folder}/{damage.file}", damage.at)
         return copy

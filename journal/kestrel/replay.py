@@ -1,7 +1,7 @@
 """The replay of the Kestrel journal's records: bytes to the state of a queue.
 
-Bytes come in pieces, whatever their files. The meaning of every opcode is in records.py; here is the effect of each on
-a queue.
+Bytes come in pieces of any size, file by file. records.py has the meaning of every opcode, this module the effect of
+each on a queue.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ class Replay:
         self.line = PlainLine() if line is None else line
         self.open: dict[int, Delivery] = {}
         self.counter = 0
-        self.now_ms = now_ms  # the add time of Starling's items, whose records hold none
-        self._saves: list[tuple[int, int]] = []  # SAVE_XID records in a row: the counter before each, and its own
-        self._lead: tuple[int, int] | None = None  # the SAVE_XID that the file begins with
-        self._opened_behind: tuple[int, int] | None = None  # the entry at the head of `_saves`, see _note_number
+        self.now_ms = now_ms  # the add time of Starling's items, which have none in their records
+        self._saves: list[tuple[int, int]] = []  # SAVE_XID records in a row: (the counter before each, its own)
+        self._lead: tuple[int, int] | None = None  # the SAVE_XID at the beginning of the file
+        self._opened_behind: tuple[int, int] | None = None  # see _note_number: the entry at the head of `_saves`
         self._begins = False  # the next record is the first of its file
         self.restores_counter = False
-        """The file says another counter: it must be written again before anything else is."""
+        """True if the file has another counter. Then the counter must be written before any other record."""
         self._only_listed = 0  # open items that never stood in the line
-        self._with_xid_end = 0  # one above the seq of the last item that came with an id of its own
+        self._with_xid_end = 0  # one above the seq of the last item that came with an id
         self._with_xid: dict[int, Callable[[int], None]] = {
             SAVE_XID: self._save_xid,
             UNREMOVE: self._unremove,
@@ -73,21 +73,21 @@ class Replay:
         self.restores_counter = False
 
     def has_items_with_xid(self) -> bool:
-        """Tell whether the line may have items from ADD_XID records: a reader gives their next reserve the id that came
-        with them.
+        """Tell whether the line may have items from ADD_XID records. A reader opens such an item under the id that came
+        with it.
         """
         line = self.line
         if self._with_xid_end > line.left + len(line.in_memory):
-            return True  # such an item may be among those that only the journal holds
+            return True  # such an item may be among those that are only in the journal
         return self._with_xid_end > line.left and any(isinstance(item, ItemWithXid) for item in line.in_memory)
 
     @property
     def is_between_changes(self) -> bool:
-        """True if what has been read so far ends where the writer recorded a change, and not inside of one."""
+        """True if the bytes read so far end between two changes of the writer, and not inside one."""
         return not self._saves
 
     def checkpoint(self) -> Checkpoint:
-        """Return the state after the records read so far, in numbers."""
+        """Return the state after the records read so far, as numbers."""
         line = self.line
         line.measure_dropped()
         outside = [*self.open.values(), *reversed(line.returned)]
@@ -108,8 +108,8 @@ class Replay:
     def restore(
         self, checkpoint: Checkpoint, counter: int, items: dict[int, Item], tail_bytes: int, tail_expiring: int
     ) -> None:
-        """Go on from `checkpoint`, which is plain, instead of from what has been read. `items`: those that are open or
-        stand before the fresh ones, by seq; `tail_bytes`, `tail_expiring`: of the fresh ones.
+        """Continue from `checkpoint`, which is plain, instead of from the records read so far. `items`: by seq, those
+        that are open or stand before the fresh ones. `tail_bytes`, `tail_expiring`: the figures of the fresh ones.
         """
         xids = [*checkpoint.xids, *([0] * len(checkpoint.heads))]
         seqs = [*checkpoint.open_seqs, *checkpoint.heads]
@@ -122,10 +122,10 @@ class Replay:
         self.line.place(checkpoint, reads[len(checkpoint.xids) :], tail_bytes, tail_expiring)
 
     def consume(self, data: bytes, rest_bytes: int) -> int:
-        """Read whole records from the start of `data` and return how many bytes they have.
+        """Read whole records from the start of `data`. Return how many bytes they have.
 
-        `rest_bytes`: how many bytes of the file follow `data`. Fewer bytes than given were used if `data` ends inside a
-        record. Raises Corrupt when the next record is damaged, Truncated when the file ends inside it.
+        `rest_bytes`: how many bytes of the file follow `data`. If `data` ends inside a record, that record is not used.
+        Raises Corrupt if the next record is damaged, Truncated if the file ends inside it.
         """
         at, end, added_bytes = 0, len(data), 0
         line, saves, in_memory = self.line, self._saves, self.line.in_memory
@@ -158,7 +158,7 @@ class Replay:
                 elif op == REMOVE:
                     saves.clear()
                     if line.on_disk and not in_memory and data[at : at + 2] == TWO_REMOVES:
-                        # Clients have read a long queue: count its REMOVE records without a look at the items.
+                        # Clients have read a long queue. Count its REMOVE records without making the items.
                         some = data[at : at + REMOVES_AT_ONCE]
                         at += line.drop_unread(len(some) - len(some.lstrip(TWO_REMOVES)))
                     else:
@@ -185,12 +185,10 @@ class Replay:
         line = self.line
         line.expiring += 1
         line.added_expiring += 1
-        line.remnants += expires_ms == REMNANT_MS and not size and not line.on_disk  # items that are read count later
+        line.remnants += expires_ms == REMNANT_MS and not size and not line.on_disk  # items read are counted later
 
     def _count_adds(self, data: bytes, at: int, end: int) -> int:
-        """Count whole items that stay in the journal, as long as one follows the other, and return where the last of
-        them ends.
-        """
+        """Count whole items in a row that stay in the journal. Return where the last of them ends."""
         count, size_bytes, expiring, at = count_adds(data, at, end)
         self.line.append_on_disk(count, size_bytes, expiring)
         return at
@@ -217,9 +215,9 @@ class Replay:
             self._note_number(before)
 
     def _note_number(self, before: int) -> None:
-        """Note an opened number that lies behind the last one, `before`. A restored counter follows such a number
-        (Encoder.opened). Until that is read, the number counts for no more than a SAVE_XID of a change that may have
-        been cut off.
+        """Note an opened number that is below the last one, `before`. A restored counter follows such a number
+        (Encoder.opened). Until that is read, the number counts only as a SAVE_XID of a change that may have been cut
+        off.
         """
         if steps_past(before, self.counter) < 0:
             self._opened_behind = before, self.counter
@@ -261,17 +259,17 @@ class Replay:
     def _open_listed(self, counter: int, listed: list[Record], data: bytes) -> None:
         self.counter = counter
         for read in listed:
-            # The list repeats open reads. A read that is not open is kept rather than lost.
+            # The list repeats open reads. Keep a read that is not open, rather than lose it.
             if read.xid not in self.open:
                 self._only_listed += 1
                 item = Item(read.payload(data), read.added_ms, read.expires_ms)
                 self.open[read.xid] = Delivery(item, 0, 1, read.xid, 0, -self._only_listed)
 
     def end_file(self, *, is_sealed: bool) -> int:
-        """Forget a note at the end of the file of which its item is missing, and return how many bytes it has there.
-        Take back the number of a SAVE_XID there that belonged to a record which is missing; `restores_counter` says so.
+        """Forget a note at the end of the file whose item is missing, and return how many bytes it has there. If a
+        SAVE_XID there belonged to a missing record, undo its number; `restores_counter` says so.
 
-        A sealed file was whole when it was sealed, and those of other programs may end with their counter.
+        A sealed file was complete when it was sealed, and files of other programs may end with their counter.
         """
         if count := unfinished_note([xid for _, xid in self._written_saves()]):
             self.counter = self._saves[-count][0]
@@ -282,19 +280,19 @@ class Replay:
         return count * WITH_XID_BYTES
 
     def _trusted_counter(self) -> int:
-        """Return the counter before the records in a row that may be part of a change which was cut off."""
+        """Return the counter before the records in a row that may belong to a change that was cut off."""
         announced = self._announced()
         return self._saves[announced][0] if announced < len(self._saves) else self.counter
 
     def _written_saves(self) -> list[tuple[int, int]]:
-        """Return the SAVE_XID records in a row, without a number that was opened in front of them."""
+        """Return the SAVE_XID records in a row, without a number that was opened before them."""
         saves = self._saves
         return saves[1:] if saves and saves[0] is self._opened_behind else saves
 
     def _announced(self) -> int:
-        """Return how many of the records in a row set the counter and mean nothing else: up to the last one behind a 0
-        or behind its equal, or the one that begins its file. Memcache flags are never written as 0, and where two agree
-        the counter is right, also if the second one held flags.
+        """Return how many of the records in a row only set the counter: up to the last one that follows a 0 or an equal
+        value, or the one that begins its file. Memcache flags are never written as 0; and if two records agree, the
+        counter is right even if the second one held flags.
         """
         saves = self._saves
         for end in range(len(saves), 1, -1):
@@ -303,7 +301,7 @@ class Replay:
         return 1 if saves and saves[0] is self._lead else 0
 
     def _item(self, payload: bytes, added_ms: int, expires_ms: int) -> Item:
-        """Return an item, with the past and the flags that stand in front of its record."""
+        """Return an item, with the past and the flags from the records before it."""
         saves = self._written_saves()
         past = fact_in([xid for _, xid in saves], added_ms, payload) if len(saves) > 2 else b""
         return item_with(past, payload, added_ms, expires_ms, self._flags())
@@ -319,7 +317,8 @@ class Replay:
 
     def _open_head(self, xid: int) -> None:
         if xid in self.open:
-            # This xid is open already, so its return was lost. Give the earlier item back, never overwrite it.
+            # This xid is open already, so the record of its return was lost. Return the earlier item to the line; never
+            # overwrite it.
             self.line.give_back(self.open.pop(xid))
         delivery = self.line.pop()
         delivery.item = plain(delivery.item)

@@ -13,11 +13,13 @@ from staniel.journal.transfer_log import FilePosition
 from staniel.queues.item import Item
 
 CURRENT = 10**255
-"""The number that the current file counts as. A file name is shorter than 255 digits, so no archive has this number."""
+"""The number that stands for the current file. A file name is shorter than 255 digits, so no archive has this
+number.
+"""
 
 
 class Search:
-    """The files of one queue, as they are now."""
+    """The files of one queue at the time of the search."""
 
     def __init__(self, fs: Fs, folder: str, queue: str) -> None:
         self.fs = fs
@@ -25,13 +27,13 @@ class Search:
         self.files = sorted(_numbered(fs.list(folder), queue))
 
     def position_after(self, after: int, at: int) -> FilePosition:
-        """Return byte `at` of the first file numbered above `after`."""
+        """Return byte `at` of the first file with a number above `after`."""
         return FilePosition(next((number for number, _ in self.files if number > after), CURRENT), at)
 
     def added_since(self, start: FilePosition) -> Iterator[tuple[FilePosition, Item]]:
         """Yield the items that ADDX records added from `start` onwards, with their positions.
 
-        Only records that this program writes after its start are read: ADDX, and the records of fixed length. Any other
+        After its start this program writes only ADDX and records of fixed length, so only these are read. Any other
         record ends the search of its file.
         """
         for number, name in self.files:

@@ -1,7 +1,7 @@
-"""The files of one journal as a sequence of segments, and where in them an item is to be found.
+"""The files of one journal as a sequence of segments, and the places of items in them.
 
 An item is found by its seq (its number in its line): each segment has the seq of its first item and an index of record
-boundaries. Reads include the bytes not yet written. Only the last segment is appended to; the others are sealed.
+boundaries. Reads include unwritten bytes. Only the last segment is appended to; the others are sealed.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from staniel.journal.kestrel.addx import boundaries
 from staniel.journal.kestrel.effect import SegmentEffect
 from staniel.queues.checkpoint import Checkpoint
 
-SAMPLE_BYTES = 128 << 10  # distance of noted boundaries, so that a seq is found without reading a whole file
+SAMPLE_BYTES = 128 << 10  # between indexed boundaries, so that a seq is found without reading a whole file
 EMPTY_MARK = Checkpoint(0, 0)
 
 
 class IndexEntry(NamedTuple):
-    """A record boundary: its byte in the file; the seq of the item that is added next; payload bytes of all items
-    before, and how many of them have an expiry, counted from anywhere, but within a file from the same point.
+    """A record boundary: its byte in the file; the seq of the item that is added next; the payload bytes of all earlier
+    items, and how many of these have an expiry. The last two count from any point that is the same within a file.
     """
 
     at: int
@@ -33,8 +33,8 @@ class IndexEntry(NamedTuple):
 
 
 class SegmentHead(Struct, frozen=True):
-    """The beginning of a rewritten file: a whole state. `effect` is what these records do. `lead`: how many items come
-    before the fresh ones (open reads, and items that had been handed back), with `lead_bytes` and `lead_expiring`.
+    """The beginning of a rewritten file: a whole state. `effect` is the effect of these records. `lead`: how many items
+    come before the fresh ones (open reads, and returned items), with `lead_bytes` and `lead_expiring`.
     """
 
     effect: SegmentEffect
@@ -44,13 +44,13 @@ class SegmentHead(Struct, frozen=True):
 
 
 class LogSegment(Struct, eq=False):
-    """A file of a journal. The first item that it adds behind its `head`'s lead stands at `origin` or later.
+    """A file of a journal. The first item that it adds after its `head`'s lead has the seq `origin` or a later one.
 
-    `index` rises: some record boundaries. `entry` and `entered`: what the queue held and which transaction id was the
-    last before the file, or at the end of its `head` if it has one. `checkpoint` and `counter`: the same at its end;
-    None while it is written. `is_replaced`: a pack has taken its place. `checks`: crc32 of each `block_bytes` of it;
-    none: they are not known. `is_damaged`: recovery could not read it to its end. `is_gone`: the file is not there, its
-    items are lost. `held`: the file, open, while a pack takes its name.
+    `index`: some record boundaries, rising. `entry` and `entered`: the content of the queue and the last transaction id
+    before the file, or at the end of its `head` if it has one. `checkpoint` and `counter`: the same at its end; None
+    while it is written. `is_replaced`: a pack has replaced it. `checks`: the crc32 of each `block_bytes` of it; empty
+    if unknown. `is_damaged`: recovery could not read it to its end. `is_gone`: the file is missing, its items are lost.
+    `held`: the file, kept open while a pack takes its name.
     """
 
     name: str
@@ -72,7 +72,7 @@ class LogSegment(Struct, eq=False):
 
     @property
     def first(self) -> int:
-        """The seq of its first item behind the lead."""
+        """The seq of its first item after the lead."""
         return self.origin.seq
 
     def index_entry(self, seq: int) -> IndexEntry:
@@ -81,21 +81,21 @@ class LogSegment(Struct, eq=False):
         return self.index[at - 1] if at else self.origin
 
     def index_entry_behind(self, at: int, seq: int) -> IndexEntry | None:
-        """Return the first known record boundary from byte `at` on that does not lie before `seq`."""
+        """Return the first known record boundary from byte `at` on whose seq is at least `seq`."""
         begin = bisect_left(self.index, at, key=lambda entry: entry.at)
         return next((entry for entry in self.index[begin:] if entry.seq >= seq), None)
 
     def block_at(self, at: int) -> int:
-        """Return where the block begins that holds byte `at`; the byte itself if there are no checksums."""
+        """Return where the block with byte `at` begins; `at` itself if there are no checksums."""
         return at - at % self.block_bytes if self.checks else at
 
     def block_end(self, at: int) -> int:
-        """Return where the block ends that byte `at` - 1 belongs to; `at` itself if there are no checksums."""
+        """Return where the block with byte `at` - 1 ends; `at` itself if there are no checksums."""
         return min(self.size, -(-at // self.block_bytes) * self.block_bytes) if self.checks else at
 
     def first_bad(self, at: int, checks: list[int]) -> int:
-        """Return the byte from which on a piece that begins at byte `at` is not what was written; -1 if it all is.
-        `checks`: those of its blocks; none: nothing is known.
+        """Return the first byte that differs from what was written, in a piece that begins at byte `at`; -1 if none
+        does. `checks`: the checksums of its blocks; if empty, nothing is known.
         """
         checksums = self.checks[at // self.block_bytes :] if checks else []
         for block, (check, expected) in enumerate(zip(checks, checksums, strict=False)):
@@ -104,21 +104,23 @@ class LogSegment(Struct, eq=False):
         return -1
 
     def add_index_entry(self, entry: IndexEntry) -> None:
-        """Keep a record boundary, if the last one kept is far enough."""
+        """Index a record boundary, if it is far enough from the last one."""
         if entry.at - (self.index[-1].at if self.index else 0) >= SAMPLE_BYTES:
             self.index.append(entry)
 
 
 def index_records(segment: LogSegment, records: list[bytes], end: IndexEntry) -> None:
-    """Keep some boundaries of `records`, each a whole change, which have been written to `segment`, up to `end`."""
+    """Index some boundaries of `records`, each a whole change, which have been written to `segment` and end at
+    `end`.
+    """
     for boundary in reversed(boundaries(records, *end, SAMPLE_BYTES)):
         segment.add_index_entry(IndexEntry(*boundary))
     segment.add_index_entry(end)
 
 
 def index_run(segment: LogSegment, record_bytes: int, count: int, end: IndexEntry) -> None:
-    """Keep some boundaries of `count` records of `record_bytes` each, all of them empty items without an expiry, up to
-    `end`.
+    """Index some boundaries of `count` records of `record_bytes` each, which are empty items without an expiry and end
+    at `end`.
     """
     at, seq = end.at - count * record_bytes, end.seq - count
     stride = -(-SAMPLE_BYTES // record_bytes)
@@ -128,13 +130,13 @@ def index_run(segment: LogSegment, record_bytes: int, count: int, end: IndexEntr
 
 
 class Writer(Protocol):
-    """The log that appends to the last segment, as readers see it: they need not import log.py."""
+    """The log that appends to the last segment, as readers need it; so they need not import log.py."""
 
     @property
     def written_bytes(self) -> int: ...
 
     def unwritten(self) -> bytes:
-        """Return what is recorded and not yet in the file."""
+        """Return the bytes that are recorded but not in the file yet."""
 
 
 class Segments:
@@ -148,12 +150,12 @@ class Segments:
         self.current = LogSegment(name, 0, IndexEntry(0, 0))
         self.writer: Writer | None = None
         self.is_certain = True
-        """True if seqs and checkpoints describe the whole state: no item was lost from the middle of the line."""
+        """True if seqs and checkpoints describe the whole state: no item in the middle of the line was lost."""
         self.on_sealed: Callable[[LogSegment], None] = lambda segment: None
-        """A hook, set by the owner: `segment` has been sealed."""
+        """A hook that the owner sets; called when `segment` has been sealed."""
 
     def seal(self, name: str, number: int, size: int, checkpoint: Checkpoint, counter: int) -> LogSegment:
-        """Seal the current segment, which is complete and has a new name, and begin another one."""
+        """Seal the current segment, which is complete and has a new name. Begin another one."""
         sealed = self.current
         origin = IndexEntry(0, checkpoint.end, checkpoint.added_bytes, checkpoint.added_expiring)
         self.current = LogSegment(sealed.name, 0, origin, entry=checkpoint, entered=counter)
@@ -165,13 +167,13 @@ class Segments:
         return sealed
 
     def start_over(self, pack: LogSegment) -> None:
-        """Put `pack` in the place of the only file."""
+        """Put `pack` in place of the only file."""
         assert not self.sealed
         self.current.is_replaced = True
         self.current = pack
 
     def replace_through(self, last: LogSegment, pack: LogSegment) -> None:
-        """Put `pack` in the place of every segment up to `last`."""
+        """Put `pack` in place of every segment up to `last`."""
         at = self.sealed.index(last)
         for segment in self.sealed[: at + 1]:
             segment.is_replaced = True
@@ -184,8 +186,8 @@ class Segments:
         return self.sealed[: self.sealed.index(last) + 1]
 
     def keep_open(self, covered: list[LogSegment], seq: int) -> None:
-        """Keep the files of those segments open that hold items from `seq` on: a pack takes the names of `covered` at a
-        moment that is not known here. Raises OSError with none of them open.
+        """Open the files of those segments that have items from `seq` on, and keep them open, because a pack will take
+        the names of `covered` at an unknown moment. Raises OSError; none of them is open then.
         """
         try:
             for segment in covered:
@@ -207,11 +209,11 @@ class Segments:
         if seq >= self.current.first:
             return self.current
         at = bisect_right(self.sealed, seq, key=lambda segment: segment.first)
-        # A segment without items has the same first seq as the next one; the search finds the next one.
+        # A segment without items has the same first seq as the next one, and the search finds the next one.
         return self.sealed[max(0, at - 1)]
 
     def next_after(self, segment: LogSegment) -> LogSegment | None:
-        """Return the segment after `segment`; None behind the current one."""
+        """Return the segment after `segment`; None for the current one."""
         if segment is self.current:
             return None
         at = self.sealed.index(segment) + 1
@@ -221,7 +223,7 @@ class Segments:
         return f"{self.folder}/{segment.name}"
 
     def size(self, segment: LogSegment) -> int:
-        """Return the size of `segment` in bytes, those of the current one that are not yet written included."""
+        """Return the size of `segment` in bytes, including the unwritten ones of the current one."""
         if segment is self.current and self.writer is not None:
             return self.writer.written_bytes + len(self.writer.unwritten())
         return segment.size
@@ -233,7 +235,7 @@ class Segments:
         return segment.size
 
     def read(self, segment: LogSegment, at: int, count: int) -> bytes:
-        """Return at most `count` bytes of `segment` from byte `at`; nothing only at its end. Raises OSError."""
+        """Return at most `count` bytes of `segment` from byte `at`; b"" only at its end. Raises OSError."""
         written = self.readable(segment)
         if at < written:
             count = min(count, written - at)

@@ -1,10 +1,10 @@
-"""The index of a sealed file, in a small file beside the journals: `.staniel/segments/<its name>`.
+"""The index of a sealed file, in a small file in `.staniel/segments/` with the same name.
 
-A sidecar holds what the file does to its queue (`effect.py`), the positions of some records, and a checksum of each
-block. broker/maintenance/sidecars.py writes them, one at a time, while no other background task waits. A start follows
+A sidecar has the effect of the file on its queue (`effect.py`), the positions of some records, and a checksum of each
+block. broker/maintenance/sidecars.py writes them, one at a time, while no other background task waits. Recovery follows
 the sidecars from checkpoint to checkpoint, reads only the files that have no usable one, leaves the items to
-read-behind, and loads the open reads by their seq (recovery.py). Nothing depends on sidecars: one that is missing,
-broken, or does not fit its file costs time at the next start, and no item. Decision 0012 has the alternatives.
+read-behind, and loads the open reads by their seq (recovery.py). Nothing depends on sidecars: if one is missing or
+broken, or does not fit its file, the next start takes longer, but no item is lost. Decision 0012 has the alternatives.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ MAGIC = b"staniel-segment 1\n"
 HEAD_BYTES = len(MAGIC) + 4
 BLOCK_BYTES = 256 << 10  # the size of a block with a checksum of its own
 BLOCK_MIN_BYTES = 4 << 10
-BLOCKS_MIN = 16  # smaller files have smaller blocks, so that damage can be told from another file
+BLOCKS_MIN = 16  # smaller files have smaller blocks, so that damage is distinguished from a wrong file
 SIDECAR_MAX_BYTES = 256 << 20
-SLICE_BLOCKS = 16  # read at once: 4 MiB at most
+SLICE_BLOCKS = 16  # read in one step: 4 MiB at most
 CHECKSUM_MISMATCH = "not what was written, by the checksum"
 WRONG_SIDECAR = "no block is what was written, by the checksums: the file or its sidecar is another one's"
 MISSING = "missing at the end of a sealed file"
@@ -45,10 +45,10 @@ BEHIND = "behind the end of a sealed file"
 class Sidecar(Struct, frozen=True, array_like=True):
     """The content of a sidecar. `file`, `size`: the name and length of the sealed file. `effect`: what the file does to
     its queue. `index`: (byte, items, payload bytes, items with an expiry) at record boundaries, counted from the
-    beginning of the file. `checks`: crc32 of each `block_bytes`.
+    beginning of the file. `checks`: the crc32 of each `block_bytes`.
 
-    What an effect does not tell, at the end of the file: `last_id`, the last id given to an item, and (id, deliveries)
-    of each open item by xid, and of each item before the fresh ones, the head first.
+    Two facts at the end of the file are not in the effect: `last_id`, the last id given to an item; and (id,
+    deliveries) of each open item by xid, and of each item before the fresh ones, the head first.
     """
 
     file: str
@@ -64,7 +64,7 @@ class Sidecar(Struct, frozen=True, array_like=True):
 
 class Fit(Enum):
     SAME = "same"
-    DAMAGED = "damaged"  # only its last block is not as it was written
+    DAMAGED = "damaged"  # only its last block has changed since it was written
     OTHER = "other"
 
 
@@ -72,7 +72,7 @@ DECODER = msgspec.msgpack.Decoder(Sidecar)
 
 
 def describe(segment: LogSegment, checks: list[int]) -> Slices[bytes | None]:
-    """Make the sidecar of a sealed segment, None: its effect cannot be told in this way."""
+    """Make the sidecar of a sealed segment; None if its effect cannot be derived."""
     effect, checkpoint = (yield from effect_of(segment)), segment.checkpoint
     if effect is None or checkpoint is None:
         return None
@@ -85,7 +85,7 @@ def describe(segment: LogSegment, checks: list[int]) -> Slices[bytes | None]:
     numbers = zip(checkpoint.ids, checkpoint.deliveries, strict=True)
     opens: dict[int, Known] = {}
     for some in sliced(checkpoint.xids):
-        opens |= zip(some, numbers, strict=False)  # `numbers` goes on with the heads
+        opens |= zip(some, numbers, strict=False)  # `numbers` continues with the heads
         yield len(some)
     heads = list(numbers)
     block_bytes = block_bytes_of(segment.size)
@@ -98,7 +98,7 @@ def describe(segment: LogSegment, checks: list[int]) -> Slices[bytes | None]:
 
 
 def decode_sidecar(data: bytes) -> Sidecar | None:
-    """Return the sidecar in `data`, None: there is none that this program understands."""
+    """Return the sidecar in `data`; None if this program cannot decode it."""
     body = data[HEAD_BYTES:]
     if not data.startswith(MAGIC) or data[len(MAGIC) : HEAD_BYTES] != zlib.crc32(body).to_bytes(4, "little"):
         return None
@@ -111,7 +111,7 @@ def decode_sidecar(data: bytes) -> Sidecar | None:
 
 
 def block_bytes_of(size: int) -> int:
-    """Return how much of a file of `size` bytes one checksum stands for: a power of two."""
+    """Return the number of bytes for each checksum of a file of `size` bytes: a power of two."""
     block_bytes = BLOCK_BYTES
     while block_bytes > BLOCK_MIN_BYTES and size < BLOCKS_MIN * block_bytes:
         block_bytes //= 2
@@ -119,7 +119,7 @@ def block_bytes_of(size: int) -> int:
 
 
 def compare_file(sidecar: Sidecar, fs: Fs, path: str) -> Fit:
-    """Tell whether `path`, of the size it should have, is the described file, damaged, or another. Raises OSError."""
+    """Tell whether `path`, of the described size, is the described file, damaged, or another file. Raises OSError."""
     if not sidecar.checks:
         return Fit.SAME
     last = len(sidecar.checks) - 1
@@ -135,7 +135,7 @@ def _is_as_written(sidecar: Sidecar, fs: Fs, path: str, block: int) -> bool:
 
 
 def apply_to_segment(segment: LogSegment, sidecar: Sidecar) -> None:
-    """Give a segment that has just begun what its sidecar knows."""
+    """Give a new segment the facts in its sidecar."""
     _, first, added_bytes, added_expiring = segment.origin
     segment.index = [
         IndexEntry(at, first + items, added_bytes + size, added_expiring + expiring)
@@ -145,7 +145,7 @@ def apply_to_segment(segment: LogSegment, sidecar: Sidecar) -> None:
 
 
 def load(fs: Fs, folder: str, name: str) -> Sidecar | None:
-    """Return the sidecar of file `name` of a spool, None: there is none, or it is broken."""
+    """Return the sidecar of file `name` of a spool; None if it is missing or broken."""
     path = kestrel_files.sidecar_path(folder, name)
     try:
         size = fs.size(path)
@@ -155,7 +155,7 @@ def load(fs: Fs, folder: str, name: str) -> Sidecar | None:
 
 
 def names_in(fs: Fs, folder: str) -> list[str]:
-    """Return the files that sidecars of a spool are called after."""
+    """Return the names of the files that have sidecars."""
     try:
         return [name for name, regular in fs.list(kestrel_files.sidecar_folder(folder)) if regular]
     except OSError:
@@ -163,7 +163,7 @@ def names_in(fs: Fs, folder: str) -> list[str]:
 
 
 def prune(fs: Fs, folder: str, names: set[str]) -> None:
-    """Remove all sidecars but those of `names`. Raises OSError."""
+    """Remove all sidecars except those of `names`. Raises OSError."""
     sidecars = kestrel_files.sidecar_folder(folder)
     stale = [name for name in names_in(fs, folder) if name not in names]
     for name in stale:
@@ -173,7 +173,7 @@ def prune(fs: Fs, folder: str, names: set[str]) -> None:
 
 
 def verify_checksums(described: Sidecar, fs: Fs, path: str) -> list[Flaw]:
-    """Return where the file `path` is not what its sidecar describes, in order. Raises OSError."""
+    """Return where the file `path` differs from its sidecar, in order. Raises OSError."""
     size, written, block_bytes = fs.size(path), described.size, described.block_bytes
     count = len(described.checks) if size >= written else size // block_bytes
     bad = list(_bad_blocks(described, fs, path, count))
@@ -191,12 +191,12 @@ def verify_checksums(described: Sidecar, fs: Fs, path: str) -> list[Flaw]:
 
 
 def is_beginning(described: Sidecar, fs: Fs, path: str) -> bool:
-    """Tell whether the file `path` is the one described, without its end. Raises OSError."""
+    """Tell whether the file `path` is the beginning of the described file. Raises OSError."""
     return [flaw.why for flaw in verify_checksums(described, fs, path)] == [MISSING]
 
 
 def _bad_blocks(described: Sidecar, fs: Fs, path: str, count: int) -> Iterator[int]:
-    """Yield which of the first `count` blocks have another checksum than they should."""
+    """Yield which of the first `count` blocks have a wrong checksum."""
     block_bytes = described.block_bytes
     for first in range(0, count, SLICE_BLOCKS):
         expected = described.checks[first : min(first + SLICE_BLOCKS, count)]
@@ -207,7 +207,7 @@ def _bad_blocks(described: Sidecar, fs: Fs, path: str, count: int) -> Iterator[i
 
 
 class CheckBlocks(CallbackTask):
-    """A background task that computes `checks`: crc32 of each `block_bytes` of a part of a file that begins with a
+    """A background task that computes `checks`: the crc32 of each `block_bytes` of a part of a file that begins with a
     block.
     """
 

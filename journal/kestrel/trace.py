@@ -1,8 +1,8 @@
-"""The life of single items in Kestrel's format: the records of a queue's files in order, and what each does to which
-item. No record names an item, so an item is known by the place of the record that added it, `FILE:BYTE`.
+"""The history of single items in Kestrel's format: the records of a queue's files in order, and the effect of each on
+which item. Records do not name items, so an item is identified by the place of the record that added it, `FILE:BYTE`.
 
-replay.py makes a queue of the same records, for service; tests hold both against each other. Sidecars are not used: a
-sealed file that is gone is told, and what later files say is then of other items.
+replay.py makes a queue from the same records, for service; tests compare the two. Sidecars are not used: a missing
+sealed file is reported, and later files then seem to be about other items.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ AddEvent = Callable[..., None]
 
 
 class TracedItem(Struct, eq=False, gc=False):
-    """An item and its record. `xid`: the number that its next reserve gives it, because an ADD_XID has added it.
-    `is_stand_in`: a pack put it there for an item that a later record removes.
+    """An item and its record. `xid`: the number under which it will be opened, because an ADD_XID has added it.
+    `is_stand_in`: a pack wrote it in place of an item that a later record removes.
     """
 
     id: str
@@ -53,7 +53,7 @@ class TracedItem(Struct, eq=False, gc=False):
 
 
 class Step(Struct, frozen=True, gc=False):
-    """A record and what it did; `items` are those of the `events`. `added_ms`: the time in it, 0 if it has none."""
+    """A record and its effect; `items` are those of the `events`. `added_ms`: the time in it, 0 if it has none."""
 
     file: str
     at: int
@@ -72,15 +72,15 @@ class KestrelTrace:
         self.open: dict[int, TracedItem] = {}
         self.flaws: list[tuple[str, Flaw]] = []
         self.records: Counter[str] = Counter()
-        self.clock_ms = 0  # the latest time in a record so far: later records are not older
+        self.clock_ms = 0  # the latest time in a record so far: later records cannot be older
         self._counter = 0
-        self._saves: list[tuple[int, int]] = []  # SAVE_XID records in a row: the counter before each, and its own
+        self._saves: list[tuple[int, int]] = []  # SAVE_XID records in a row: (the counter before each, its own)
         self._fs, self._folder, self._files, self._progress = fs, folder, files, progress
         self._file = ""
         self._sealed_ms: int | None = None
 
     def names(self) -> list[str]:
-        """Return the files in the order in which they are replayed; what a finished pack covers is left out."""
+        """Return the files in the order in which they are replayed, without those that a finished pack covers."""
         packs = {
             name: number
             for name, number in self._files.packs.items()
@@ -92,16 +92,18 @@ class KestrelTrace:
         return [*([newest] if newest else []), *archives, *([self._files.queue] if self._files.current else [])]
 
     def sealed_ms(self, name: str) -> int | None:
-        """Return when a file was sealed, by its name; None if that tells no time, or it is not sealed."""
+        """Return when a file was sealed, according to its name; None if the name has no time, or the file is not
+        sealed.
+        """
         number = (self._files.archives | self._files.packs).get(name, 0)
         return number if number >= TIMES_FROM_MS else None
 
     def begins_with_state(self, name: str) -> bool:
-        """Tell whether a file is a pack or was rewritten: it begins with what the queue held then."""
+        """Tell whether a file is a pack or was rewritten, and so begins with the queue's state."""
         return self._fs.read(f"{self._folder}/{name}", 0, 1) == bytes((SAVE_XID,))
 
     def steps(self) -> Iterator[Step]:
-        """Yield one record after the other. Where a file cannot be read any more, the next one follows."""
+        """Yield one record after another. If the rest of a file cannot be read, the next file follows."""
         for name in self.names():
             self._file, self._sealed_ms = name, self.sealed_ms(name)
             self._saves.clear()
@@ -113,7 +115,7 @@ class KestrelTrace:
                 self.flaws.append((name, Flaw(error.at, size, error.why, torn)))
 
     def undo(self, step: Step) -> None:
-        """Take back the last step: it came after the moment in question."""
+        """Undo the last step, because it came after the requested time."""
         for event, item in zip(reversed(step.events), reversed(step.items), strict=True):
             match event.happened:
                 case Happened.ADDED:
@@ -215,7 +217,7 @@ class KestrelTrace:
             self._counter = xid = next_xid(self._counter, self.open.keys())
         if head is None:
             return
-        if xid in self.open:  # its return was lost
+        if xid in self.open:  # the record of its return was lost
             self._give_back(xid, add_event)
         item = self.line.popleft()
         item.xid = None

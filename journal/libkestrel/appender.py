@@ -1,4 +1,4 @@
-"""A file that is appended to in batches and closed while it is not needed: the base of segments and reader files."""
+"""A file that is appended to in batches, and closed while it is not needed: the base of segments and reader files."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from staniel.queues.interfaces import Journal
 
 
 class Appender(Journal):
-    """A member of the commit group. `path` changes when the file is renamed, or the next segment takes its place.
-    `queue`: the name of the family.
+    """A member of the commit group. `path` changes when the file is renamed, or the next segment follows. `queue`: the
+    name of the family.
     """
 
     __slots__ = (
@@ -48,7 +48,7 @@ class Appender(Journal):
 
     @property
     def written_bytes(self) -> int:
-        """The size of the file, without what is pending."""
+        """The size of the file, without pending bytes."""
         return self._closed_bytes if self._file is None else self._file.size
 
     @property
@@ -57,12 +57,12 @@ class Appender(Journal):
         return bool(self._unwritten)
 
     def resume(self, size: int) -> None:
-        """Go on with the file, which exists already and has `size` bytes."""
+        """Continue with the file, which exists already and has `size` bytes."""
         self._closed_bytes = size
 
     def try_close(self, force: bool) -> bool:
-        """Close the file if nothing is pending and no sync is due; it is opened again when needed. `force`: make a sync
-        that is due now. False if the file stays open. Raises JournalFailure.
+        """Close the file if nothing is pending and no sync is due. It is opened again when needed. `force`: first make
+        a sync that is due. Return False if the file stays open. Raises JournalFailure.
         """
         file = self._file
         if file is None:
@@ -82,7 +82,7 @@ class Appender(Journal):
             self._file = None
 
     def abandon(self) -> None:
-        """Forget the file and what is pending: it is about to be removed."""
+        """Forget the file and its pending bytes, because it is about to be removed."""
         self.is_erased = True
         self._unwritten = b""
         self.group.forget(self)
@@ -92,13 +92,13 @@ class Appender(Journal):
             self._file = None
 
     def write(self) -> File:
-        """Write what is pending, without a sync, and return the file that has it. After an OSError a second call goes
-        on where the first one failed. Raises OSError.
+        """Write the pending bytes without a sync, and return the file that has them. After an OSError a second call
+        continues where the first one failed. Raises OSError.
         """
         raise NotImplementedError
 
     def synced(self, now_ms: int) -> None:
-        """Do nothing after a sync: the file has no work that waits for one."""
+        """Do nothing after a sync: no work of this file waits for one."""
 
     def _create(self, data: bytes, now_ms: int) -> None:
         """Create the file with `data` in it; the next sync includes it and its name. Raises OSError."""

@@ -1,8 +1,8 @@
 """The removal of the beginning of a segment, which all readers have read, when the disk is full.
 
-As a rule a segment stays as it is until all of it has been read. The cut one is written beside it in the background,
-from the first item on that a reader needs, and takes its name: a crash leaves one of the two, and both hold everything
-that is needed. A start steps over ids that are missing.
+Normally a segment stays as it is until all of it has been read. The rest of a segment, from the first item that a
+reader needs, is written in the background to a temporary file, which then takes the segment's name. A crash leaves one
+of the two files, and both have everything that is needed. Recovery skips missing ids.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PIECE_BYTES = 1 << 20
 
 
 class CutSegment(CallbackTask):
-    """Write what `cut` leaves of its segment to `temp`, and sync that. After an error there is no such file."""
+    """Write what `cut` leaves of its segment to `temp`, and sync that. After an error the file does not exist."""
 
     def __init__(
         self, fs: Fs, folder: str, temp: str, cut: SegmentCut, then: Callable[[OSError | None, int], None]

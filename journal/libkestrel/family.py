@@ -2,9 +2,9 @@
 
 A put is written once, by the `StreamWriter` of the `StreamJournal`. Each reader is an ordinary `Queue` whose line
 follows the `Stream` of the journal: it takes items from the newest ones in memory or, if it lags, from the segments. So
-a put costs the same with any number of readers, except those that wait or have limits. A reader's own file holds its
-`Position`, which `Removed` and `Confirmed` move; other changes leave no trace there. An item that is not meant for a
-reader is confirmed there at once. After each batch broker/streams.py asks which segments no reader needs any more.
+a put costs the same with any number of readers, except those that wait or have limits. A reader's own file has its
+`Position`, which `Removed` and `Confirmed` move; other changes are not recorded there. An item that is not meant for a
+reader is confirmed for it at once. After each batch broker/streams.py asks which segments no reader needs any more.
 
 Source: "Filenames" of the libkestrel journal format. `orders` alone is the default reader, whose name is empty. When
 the first named reader is added, the default reader is renamed to `orders`, so it keeps its backlog to itself.
@@ -34,8 +34,8 @@ TRIED_AT_ONCE = 16  # segments that could not be removed before
 
 
 class RemoveSegments(CallbackTask):
-    """A background task that removes segments, or moves them to the folder `archive` if that is not empty. `failed`:
-    the segments that stay, and why.
+    """A background task that removes segments, or moves them to the folder `archive` if there is one. `failed`: the
+    remaining segments, and why they remain.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class RemoveSegments(CallbackTask):
             try:
                 self._remove_one(name)
             except FileNotFoundError:
-                continue  # the queue has been deleted in the meantime
+                continue  # the queue has been deleted meanwhile
             except OSError as error:
                 self.failed[name] = error
         if self.archive:
@@ -115,7 +115,7 @@ class StreamJournal:
         self._cutting: CutSegment | None = None
         self._retry: RemoveSegments | None = None
         self.stuck: dict[str, None] = {}
-        """Segments that all readers have passed and that the system has refused to let go, those first that have waited
+        """Segments that all readers have passed and that the system has refused to remove. The first of them has waited
         longest for another try.
         """
         self.on_stuck: Callable[[str, OSError, int], None] = lambda name, error, now_ms: None
@@ -143,7 +143,7 @@ class StreamJournal:
 
     @property
     def last_number_in_removal(self) -> int:
-        """The highest number that a file whose removal is pending can have; 0 if there is none."""
+        """The highest number of the files that are being removed, as an upper bound; 0 if there are none."""
         return self.writer.newest_number if self._being_removed or self._retry is not None else 0
 
     def discard(self) -> None:
@@ -154,7 +154,7 @@ class StreamJournal:
             remove_each(self.fs, self.folder, names)
 
     def resume(self, reader: str, position: Position, config: QueueConfig) -> ReaderLog:
-        """Add a recovered reader, with what it has not confirmed counted into its line. Raises OSError."""
+        """Add a recovered reader, and count its unconfirmed items into its line. Raises OSError."""
         reader_log = self._add_reader(reader, position, config)
         segments = self.segments
         unconfirmed = segments.sums_through(segments.last_id) - segments.sums_through(position.head)
@@ -164,7 +164,7 @@ class StreamJournal:
         return reader_log
 
     def add(self, queue_name: str, config: QueueConfig, now_ms: int) -> ReaderLog:
-        """Add a new reader, at the newest item. After an OSError there is none."""
+        """Add a new reader, at the newest item. Raises OSError; the reader does not exist then."""
         _, plus, reader = queue_name.partition("+")
         if plus:
             default = self.readers.get(DEFAULT_READER)
@@ -203,7 +203,7 @@ class StreamJournal:
         return reader_log
 
     def erase(self, reader: ReaderLog) -> None:
-        """Remove a reader that is not the last one. Raises OSError, and nothing has changed."""
+        """Remove a reader that is not the last one. Raises OSError; nothing has changed then."""
         reader.erase()
         del self.readers[reader.name]
         self.update_sync_policy()
@@ -212,10 +212,10 @@ class StreamJournal:
 
     def erase_all(self, reader: ReaderLog) -> Unremoved | None:
         """Remove the last reader and the segments, the oldest first, so that a crash never leaves an earlier state of
-        the queue. Raises OSError: the system refuses it, and nothing has changed. What is returned could not be
-        removed: a start finds a queue in it of which all is confirmed. Raises JournalFailure.
+        the queue. Return the files that could not be removed; recovery finds only confirmed items in them. Raises
+        OSError if the system refuses the removal, and nothing has changed then; raises JournalFailure.
         """
-        # Remove the segments first, and sync: without the reader file, leftover segments would be read as new.
+        # Remove the segments first, and sync: without the reader file, remaining segments would be read as new.
         names = [*self.writer.names(), *self._being_removed, *self.stuck]
         removal = FileRemoval(self.fs, self.folder, names, reader.file_name if reader.is_there else "")
         left = None
@@ -234,8 +234,8 @@ class StreamJournal:
         return left
 
     def _confirm_all(self, reader: ReaderLog) -> None:
-        """Confirm all items: a part of the segments is gone. If the reader has no file, recovery takes all items as
-        confirmed.
+        """Confirm all items, because some of the segments are removed. If the reader has no file, recovery treats all
+        items as confirmed.
         """
         if not reader.is_there:
             return
@@ -269,8 +269,8 @@ class StreamJournal:
         return task
 
     def _removed(self, task: RemoveSegments, error: OSError | None, now_ms: int) -> None:
-        """Note which segments stay: `remove_stuck` tries again, as every start does. Of many that stay for the same
-        reason one is reported.
+        """Note which segments remain. `remove_stuck` and every start try again. Of several that remain for the same
+        reason, one is reported.
         """
         for name in task.names:
             self._being_removed.pop(name, None)
@@ -287,7 +287,7 @@ class StreamJournal:
                 self.remove_stuck()
 
     def remove_stuck(self) -> None:
-        """Try again to remove a few of the segments that could not be removed; if that succeeds, all."""
+        """Try again to remove a few of the segments that could not be removed. If that succeeds, remove all."""
         if self.stuck and self._retry is None:
             self._retry = self._remove(list(self.stuck)[:TRIED_AT_ONCE])
 
@@ -297,7 +297,7 @@ class StreamJournal:
         return min(heads, default=self.segments.last_id)
 
     def reclaimable(self) -> tuple[int, int]:
-        """Return about how many bytes `reclaim` frees, and how many it needs for a while; (0, 0) if it cannot do
+        """Return roughly how many bytes `reclaim` frees, and how many it needs meanwhile; (0, 0) if it cannot do
         anything now. An archive keeps whole segments.
         """
         segments = self.segments
@@ -309,13 +309,13 @@ class StreamJournal:
         return dead_bytes, segments.files[0].size - dead_bytes
 
     def reclaim(self, now_ms: int) -> None:
-        """Cut off what all readers have read of the oldest segment. If that is the one that is appended to, only
-        another one is begun; call it again once that is written.
+        """Cut off the part of the oldest segment that all readers have read. If that is the current segment, only begin
+        another one; call this again once that is written.
         """
         if len(self.segments.files) == 1:
             self.writer.begin_segment(now_ms)
             return
-        with suppress(OSError):  # a segment that cannot be read now stays as it is
+        with suppress(OSError):  # a segment that cannot be read stays as it is
             cut = self.segments.cut_through(self._head())
             if cut is not None:
                 temp = temp_name(cut.segment.name, now_ms)
@@ -331,7 +331,7 @@ class StreamJournal:
                 if segment in self.segments.files and not self.writer.open_transfers:
                     self.fs.rename(task.temp, task.path)
                     self.segments.cut(task.cut)
-                    self._remove([])  # the temporary name has to go for good
+                    self._remove([])  # the temporary name must be removed for good
                     return
             except OSError as refused:
                 if refused.errno in BROKEN_ERRNOS:
@@ -367,7 +367,7 @@ class StreamJournals:
     def recover(
         self, files: StreamFiles, config_of: Callable[[str], QueueConfig], now_ms: int
     ) -> tuple[RecoveredStream, list[tuple[str, ReaderLog]]]:
-        """Recover a family: what was found, and (queue name, journal) of each reader. Raises OSError.
+        """Recover a family. Return the findings, and (queue name, journal) of each reader. Raises OSError.
 
         Segments without any reader file are read from the oldest item on: an operator has copied them there, or the
         reader file is lost.
@@ -376,7 +376,7 @@ class StreamJournals:
         config = config_of(files.queue)
         family = self._family(files.queue, config, recovered.segments)
         family.start(files.newest_number(), now_ms)
-        self.fs.append(family.writer.path).close()  # find out before the first request whether it can be written
+        self.fs.append(family.writer.path).close()  # find out before the first request whether the file can be written
         family.stuck |= dict.fromkeys(recovered.stuck)
         for name, error in recovered.stuck.items():
             self.on_stuck(name, error, now_ms)
@@ -411,8 +411,8 @@ class StreamJournals:
             raise
 
     def erase(self, journal: ReaderLog, now_ms: int) -> Unremoved | None:
-        """Remove a reader's file, with the last one all files of the family, and return what could not be removed.
-        Raises OSError, and nothing has changed; JournalFailure.
+        """Remove a reader's file; with the last one, remove all files of the family. Return what could not be removed.
+        Raises OSError, and nothing has changed then; raises JournalFailure.
         """
         family = self.families[journal.queue]
         if len(family.readers) > 1:

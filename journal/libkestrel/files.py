@@ -1,7 +1,7 @@
 """The file names of a libkestrel spool.
 
 Source: "Filenames" of the libkestrel journal format. Kestrel's archives have names like segments; only their first
-bytes tell them apart.
+bytes distinguish them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import Enum
 
 from msgspec import Struct
 
-# Any number of digits: the next segment is numbered one above the largest, however large that is.
+# Any number of digits: the next segment's number is one above the largest, however large that is.
 PATTERN = re.compile(r"([A-Za-z0-9:_-]+)\.(?:([0-9]+)(~~[0-9]+)?|read\.([^/]*))", re.DOTALL)
 NAME = re.compile(r"[A-Za-z0-9:_-]+")
 DEFAULT_READER = ""
@@ -19,7 +19,7 @@ DEFAULT_READER = ""
 
 class StreamFileKind(Enum):
     SEGMENT = "segment"  # QUEUE.<ms>
-    READER = "reader"  # QUEUE.read.<reader>, which may be empty and may hold dots
+    READER = "reader"  # QUEUE.read.<reader>, where the reader may be empty or contain dots
     TEMP = "temp"  # a segment with ~~<ms>, a reader's file with any ~~: unfinished, deleted at start
     FOREIGN = "foreign"
 
@@ -37,7 +37,7 @@ FOREIGN = StreamFileName(StreamFileKind.FOREIGN)
 
 
 def parse(file_name: str) -> StreamFileName:
-    """Parse a file name; FOREIGN if it is none of this format."""
+    """Parse a file name. Return FOREIGN if it is not a name of this format."""
     match = PATTERN.fullmatch(file_name)
     if match is None:
         return FOREIGN

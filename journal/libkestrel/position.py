@@ -23,11 +23,11 @@ from staniel.journal.libkestrel.records import (
 )
 from staniel.journal.libkestrel.segments import StreamSegments
 
-# A disk writes a sector as a whole. A record that crosses a sector boundary could be half written after a power cut,
-# and half an id is another id. So no record crosses a boundary: records that change nothing fill the rest of a sector.
+# A disk writes a sector as a whole. A record across a sector boundary could be partly written after a power cut, and a
+# part of an id is another id. So no record crosses a boundary: records that change nothing fill the rest of a sector.
 SECTOR_BYTES = 512
 _HEAD_BYTES, _DONE_BYTES, _ID_BYTES = READ_HEAD_RECORD.size, READ_DONE_HEAD.size, 8
-# By number of bytes to fill: how many READ_HEADs and empty READ_DONEs fill exactly so many.
+# By number of bytes to fill: how many READ_HEADs and empty READ_DONEs fill exactly that many.
 _PADDING = {
     heads * _HEAD_BYTES + dones * _DONE_BYTES: (heads, dones)
     for heads in range(SECTOR_BYTES // _HEAD_BYTES + 1)
@@ -36,7 +36,7 @@ _PADDING = {
 
 
 class Position:
-    """The position of a reader: every id up to `head` is confirmed, and those above it that are in `done`."""
+    """The position of a reader: every id up to `head` is confirmed, and of those above it the ids in `done`."""
 
     __slots__ = ("done", "head")
 
@@ -60,7 +60,7 @@ class Position:
             self.advance_head(segments)
 
     def advance_head(self, segments: StreamSegments) -> None:
-        """Move the head over ids in `done` that follow it, and over ids that no item has."""
+        """Move the head over the ids in `done` that follow it, and over ids without items."""
         done = self.done
         while done:
             following = self.head + 1
@@ -73,8 +73,8 @@ class Position:
         done.drop_through(self.head)
 
     def reconcile(self, segments: StreamSegments) -> None:
-        """Adapt a position that was read from a file to the items that exist: put the head between the oldest and the
-        newest, drop ids that no item has, and advance the head.
+        """Adapt a position that was read from a file to the present items: put the head between the oldest and the
+        newest, drop ids without items, and advance the head.
         """
         last_id = segments.last_id
         self.head = max(min(self.head, last_id), segments.first_id - 1)
@@ -85,7 +85,7 @@ class Position:
 
 
 class ReaderFileScan(RecordScan):
-    """The scan of a reader file, piece by piece. `position` holds what was readable before any damage."""
+    """The scan of a reader file, piece by piece. `position` has everything readable before any damage."""
 
     def __init__(self) -> None:
         super().__init__(0)
@@ -105,8 +105,8 @@ class ReaderFileScan(RecordScan):
 
 
 def encode_reader_file(position: Position) -> bytes:
-    """Return a complete reader file. If the ids fit one sector it is what the library writes: magic, READ_HEAD,
-    READ_DONE.
+    """Return a complete reader file. If the ids fit into one sector, it equals what the library writes: magic,
+    READ_HEAD, READ_DONE.
     """
     first = READER_MAGIC + encode_read_head(position.head)
     done = list(position.done)
@@ -116,14 +116,16 @@ def encode_reader_file(position: Position) -> bytes:
 
 
 def can_append(size: int) -> bool:
-    """Tell whether records may be appended to a reader file of `size` bytes, all of them whole records: the rest of its
-    sector can be filled.
+    """Tell whether records may be appended to a reader file of `size` bytes, all of them in whole records: the rest of
+    its sector can be filled.
     """
     return -size % SECTOR_BYTES in _PADDING
 
 
 def encode_position(head: int, done: list[int], at: int) -> Iterator[bytes]:
-    """Yield READ_HEAD and READ_DONE records to append at byte `at` of a reader file, which `can_append` has allowed."""
+    """Yield READ_HEAD and READ_DONE records to append at byte `at` of a reader file; `can_append` must have
+    allowed it.
+    """
     left = -at % SECTOR_BYTES or SECTOR_BYTES
     if left - _HEAD_BYTES not in _PADDING:
         yield from _padding(head, left)
@@ -143,8 +145,8 @@ def encode_position(head: int, done: list[int], at: int) -> Iterator[bytes]:
 
 
 def _ids_that_fit(left: int, wanted: int) -> int:
-    """Return how many of `wanted` ids fit one READ_DONE if the `left` bytes of the sector must be filled
-    exactly; 0: none.
+    """Return how many of `wanted` ids fit into one READ_DONE if the `left` bytes of the sector must be filled exactly;
+    0 if none does.
     """
     count = min(wanted, (left - _DONE_BYTES) // _ID_BYTES)
     while count > 0 and left - _DONE_BYTES - count * _ID_BYTES not in _PADDING:

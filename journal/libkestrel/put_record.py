@@ -1,5 +1,5 @@
 """The common record of a busy segment, an item without an expiry: made here, and counted when it is written. Compiled,
-put_record.pyx takes its place.
+put_record.pyx replaces this module.
 """
 
 from __future__ import annotations
@@ -21,5 +21,5 @@ def put_record(item: Numbered) -> bytes:
 
 
 def size_of_puts(records: list[bytes]) -> int:
-    """Return how many bytes `records` have together; -1 if one of them is no PUT without an expiry."""
+    """Return how many bytes `records` have together; -1 if one of them is not a PUT without an expiry."""
     return sum(map(len, records)) if set(map(COMMAND_OF, records)) <= PUTS else -1

@@ -1,7 +1,7 @@
-"""The journal of one queue of a family: its reader file, which stores what has been confirmed.
+"""The journal of one queue of a family: its reader file, which stores confirmations.
 
-Source: "Read checkpoint" of the libkestrel journal format. The library replaces the file once a second; here changes
-are appended with every batch, so a confirmation is as durable as the queue's sync policy says.
+Source: "Read checkpoint" of the libkestrel journal format. The library replaces the file once a second; this server
+appends changes with every batch, so a confirmation is as durable as the queue's sync policy says.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from staniel.queues.config import QueueConfig
 from staniel.queues.stream.stream import StreamLine
 
 START_OVER_BYTES = 64 << 10
-RECORDS_ESTIMATE_BYTES = 64  # counted as pending for a batch of one reader, before its records are encoded
+RECORDS_ESTIMATE_BYTES = 64  # counted as pending for one reader's batch, before its records are encoded
 
 
 class ReaderLog(Appender):
-    """The journal of a reader. `name`: the reader's, "" for the default reader. `has_file`: false for a parent that
-    only fans out.
+    """The journal of a reader. `name`: the reader's, "" for the default reader. `has_file` False: the parent only fans
+    out.
     """
 
     __slots__ = (
-        "__dict__",  # the simulator listens to `record`
+        "__dict__",  # the simulator overrides `record`
         "_batch",
         "_done",
         "_is_dirty",
@@ -68,9 +68,9 @@ class ReaderLog(Appender):
         self.line: StreamLine
         self.writer: StreamWriter  # of the family
         self.readers: dict[str, ReaderLog]  # of the family, this one included, by name
-        self.on_policy_change: Callable[[], None]  # the family syncs its segments as the strictest reader requires
+        self.on_policy_change: Callable[[], None]  # the family must sync its segments as the strictest reader requires
         self.has_file = True
-        self.open_transfers = 0  # transfers whose removal must still be recorded here
+        self.open_transfers = 0  # transfers whose removal is still to be recorded here
         self.blocks_transfers = False
         self._is_dirty = False
         self._done = IntervalSet()  # ids above the head, confirmed since the last write
@@ -82,13 +82,13 @@ class ReaderLog(Appender):
 
     @property
     def queue_name(self) -> str:
-        """The name of the queue that reads here."""
+        """The name of the reader's queue."""
         return queue_of_reader(self.queue, self.name)
 
     @property
     def batch(self) -> int:
-        """The batch that a reply waits for: this file's or the writer's, whichever is later, because items that the
-        queue hands out are durable only when the writer has synced them.
+        """The batch that a reply waits for: this file's or the writer's, whichever is later, because delivered items
+        are durable only when the writer has synced them.
         """
         batch, items = self._batch, self.writer.batch
         return items if items > batch else batch
@@ -107,7 +107,7 @@ class ReaderLog(Appender):
         return self._is_dirty or bool(self._unwritten)
 
     def configure(self, config: QueueConfig) -> None:
-        """Apply changed settings. A stricter sync policy holds for earlier confirmations and items too."""
+        """Apply changed settings. A stricter sync policy also applies to earlier confirmations and items."""
         before, self.sync_ms = self.sync_ms, config.sync_ms
         self.on_policy_change()
         if self.has_file and is_stricter(self.sync_ms, before):
@@ -137,8 +137,8 @@ class ReaderLog(Appender):
         self.path = f"{self.folder}/{self.file_name}"
 
     def record(self, change: Change) -> None:
-        """Record removals and confirmations. Open reads leave no trace: after a crash the items are in the
-        queue again.
+        """Record removals and confirmations. Open reads are not recorded: after a crash the items are in the queue
+        again.
         """
         kind = type(change)
         if kind is Removed or kind is Confirmed:
@@ -177,8 +177,8 @@ class ReaderLog(Appender):
         return self.file
 
     def start_over_if_large(self, now_ms: int) -> None:
-        """Replace the file by a minimal one once it is too large. If the system refuses that, the limit is doubled.
-        Raises OSError.
+        """Replace the file by a minimal one once it is too large. If the system refuses that, double the limit. Raises
+        OSError.
         """
         if self.written_bytes < self._start_over_bytes or self.has_pending:
             return
@@ -198,25 +198,25 @@ class ReaderLog(Appender):
         return self._file is not None or bool(self._closed_bytes)
 
     def erase(self) -> None:
-        """Remove the file, if it exists. Raises OSError, and nothing has changed."""
+        """Remove the file, if it exists. Raises OSError; nothing has changed then."""
         if self.is_there:
             self.fs.remove(self.path)
         self.forget_file()
 
     def forget_file(self) -> None:
-        """Forget the file, which is gone or about to be removed, and the pending records."""
+        """Forget the pending records and the file, which is removed or about to be."""
         self._is_dirty = False
         self.abandon()
 
     def confirm_all(self, last_id: int) -> None:
-        """Have the file, on the disk, say that all items up to `last_id` are confirmed; nothing else is recorded any
-        more. Raises OSError, JournalFailure.
+        """Make the file say durably that all items up to `last_id` are confirmed. No more changes are recorded after
+        that. Raises OSError, JournalFailure.
         """
         temp = f"{self.folder}/{temp_name(self.file_name, last_id)}"
         replace_file(self.fs, self.path, encode_reader_file(Position(last_id)), temp)
 
     def discard(self) -> None:
-        """Remove the file of a reader whose creation has failed: the next start would take it for a reader."""
+        """Remove the file of a reader whose creation has failed. Otherwise the next start would recover that reader."""
         self.abandon()
         try:
             self.fs.remove(self.path)

@@ -1,8 +1,8 @@
-"""The records of segments and reader files: encoding, decoding, and where a record ends.
+"""The records of segments and reader files: encoding, decoding, and finding the end of a record.
 
-Sources: "Low-level format", "Write journal" and "Read checkpoint" of the libkestrel journal format. Where that text and
-files written by the library disagree, the files are followed: the header word of a READ_DONE counts bytes, and a zero
-command byte ends a file's data.
+Sources: "Low-level format", "Write journal" and "Read checkpoint" of the libkestrel journal format. Where that text
+differs from files that the library wrote, the files are followed: the header word of a READ_DONE counts bytes, and a
+zero command byte ends a file's data.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ LONG_AGO_MS = 1  # replaces the expiries 0 and -1, which in an Item mean never a
 
 
 class RecordScan:
-    """The base of scans of a file that is read piece by piece. `has_ended`: a zero command byte has ended the data."""
+    """The base of scans that read a file piece by piece. `has_ended`: a zero command byte has ended the data."""
 
     def __init__(self, offset: int) -> None:
         self.offset = offset  # the byte of the file at which the next piece begins
         self.has_ended = False
 
     def consume(self, data: bytes, rest_bytes: int) -> int:
-        """Read whole records from the start of `data`; return how many bytes they have.
+        """Read whole records from the start of `data`. Return how many bytes they have.
 
-        `rest_bytes`: how many bytes of the file follow. Fewer bytes than given were used if `data` ends inside a record
-        or the data of the file has ended. Raises Corrupt with `at` counted from the start of the file.
+        `rest_bytes`: how many bytes of the file follow. If `data` ends inside a record, or the file's data has ended,
+        the rest is not used. Raises Corrupt with `at` counted from the start of the file.
         """
         at, end = 0, len(data)
         try:
@@ -65,8 +65,8 @@ class RecordScan:
         return at
 
     def read_from(self, data: bytes, at: int, end: int, rest_bytes: int) -> int:
-        """Read one or more records from byte `at` on; return where the next one begins. What has been counted of a
-        piece must have been returned: after NeedMore the same bytes come again.
+        """Read one or more records from byte `at` on. Return where the next one begins, before raising NeedMore for
+        records that were counted: after NeedMore the same bytes come again.
         """
         raise NotImplementedError
 
@@ -92,9 +92,10 @@ class StreamRecord(Struct, frozen=True, gc=False):
 
 
 def read_record(data: bytes, at: int, end: int, rest_bytes: int) -> StreamRecord | None:
-    """Return the record at byte `at` of `data`, whatever its command; None for the zero byte that ends a file's data.
+    """Return the record at byte `at` of `data`, whatever its command is; None for the zero byte that ends a file's
+    data.
 
-    `rest_bytes`: how many bytes of the file follow `data[:end]`. Raises NeedMore if the record goes on there, Corrupt
+    `rest_bytes`: how many bytes of the file follow `data[:end]`. Raises NeedMore if the record continues there, Corrupt
     if it is damaged: cut off by the end of the file, a data command without a size, or a size outside 0 to 16 MiB.
     """
     command = data[at]

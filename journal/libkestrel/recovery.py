@@ -1,8 +1,8 @@
 """Recovery of a family from its files: the only way to start.
 
 Sources: "Filenames", "Write journal" and "Read checkpoint" of the libkestrel journal format. Where the library would
-lose items, more is read here: gaps in the ids are skipped, confirmed ids stay confirmed, and a reader whose file cannot
-be read starts at the oldest item.
+lose items, this recovery reads more: gaps in the ids are skipped, confirmed ids stay confirmed, and a reader whose file
+cannot be read starts at the oldest item.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ CHUNK_BYTES = 256 << 10  # read at a time
 
 
 class RecoveredStream(Struct):
-    """The items and readers of one family. `files`: those that exist after recovery. `ignored`: names of files that are
-    no segments and are left alone. `stuck`: segments without items that the system refuses to remove, and why;
-    `refused`: why temporary files stay.
+    """The items and readers of one family. `files`: the files that exist after recovery. `ignored`: names of files that
+    are not segments and are left alone. `stuck`: segments without items that the system refuses to remove, and why.
+    `refused`: why temporary files remain.
     """
 
     segments: StreamSegments
@@ -38,7 +38,7 @@ class RecoveredStream(Struct):
 
 
 class StreamRecovery:
-    """The recovery of the families of one spool folder. `damaged`: the folder for copies of what is cut off."""
+    """The recovery of the families of one spool folder. `damaged`: the folder for copies of bytes that are cut off."""
 
     def __init__(self, fs: Fs, folder: str, damaged: str) -> None:
         self.fs = fs
@@ -62,8 +62,8 @@ class StreamRecovery:
         return recovered
 
     def tidy(self, files: StreamFiles) -> list[OSError]:
-        """Remove unfinished replacements. Returns what the system refuses: such a file is never read, and who writes
-        one removes what it finds under its name, or does without.
+        """Remove unfinished replacements. Return what the system refuses. Such a file is never read; code that writes
+        one first removes an old one, or does without.
         """
         refused = try_to_remove(self.fs, self.folder, files.temps)
         files.temps.clear()
@@ -75,7 +75,7 @@ class StreamRecovery:
         path = f"{self.folder}/{name}"
         size = self.fs.size(path)
         if not size:
-            self._remove_empty(name, recovered)  # a crash came between its creation and its first bytes
+            self._remove_empty(name, recovered)  # a crash came between the segment's creation and its first bytes
             return None
         begin = self.fs.read(path, 0, MAGIC_BYTES)
         if is_newest and is_partial_magic(begin, SEGMENT_MAGIC):
@@ -99,8 +99,8 @@ class StreamRecovery:
         return StreamSegment(name, number, scan.offset), scan.runs
 
     def _remove_empty(self, name: str, recovered: RecoveredStream) -> None:
-        """Remove a segment without items. One that the system refuses to remove stays among the files, so that no other
-        segment gets its number, and is dropped again by the next start.
+        """Remove a segment without items. If the system refuses that, it stays among the files, so that no other
+        segment gets its number, and the next start ignores it again.
         """
         refused = try_to_remove(self.fs, self.folder, [name])
         if refused:
@@ -109,11 +109,11 @@ class StreamRecovery:
             del recovered.files.segments[name]
 
     def _cut_padding(self, name: str, at: int, size: int, recovered: RecoveredStream) -> None:
-        """Cut off zeros at the end: the library allocates a segment in full, and a crash leaves it so."""
+        """Cut off zeros at the end. The library allocates a whole segment, and a crash leaves it with zeros."""
         if is_zero(self.fs, f"{self.folder}/{name}", at, size):
             self.fs.truncate(f"{self.folder}/{name}", at)
         else:
-            recovered.damages.append(self._cut(name, size, Corrupt("bytes behind the end of the data", at), False))
+            recovered.damages.append(self._cut(name, size, Corrupt("bytes after the end of the data", at), False))
 
     def _reader(self, reader: str, name: str, recovered: RecoveredStream, now_ms: int) -> None:
         path = f"{self.folder}/{name}"
@@ -140,16 +140,16 @@ class StreamRecovery:
         recovered.readers[reader] = position
 
     def _drop_default(self, recovered: RecoveredStream) -> None:
-        """Remove the default reader if there are named ones: a crash came while the default reader was being
-        renamed. Raises OSError if the system refuses that: were the file left there, it would outlive the queue, and a
-        new queue of the same name would take its items up to that old position for read.
+        """Remove the default reader if there are named ones, because a crash came while it was being renamed. Raises
+        OSError if the system refuses that. If the file stayed there, it would outlive the queue, and a new queue of the
+        same name would treat its items up to that old position as read.
         """
         if DEFAULT_READER in recovered.readers and len(recovered.readers) > 1:
             self.fs.remove(f"{self.folder}/{recovered.files.readers.pop(DEFAULT_READER)}")
             del recovered.readers[DEFAULT_READER]
 
     def _cut(self, name: str, size: int, error: Corrupt, is_newest: bool) -> Damage:
-        """Save a copy of the unreadable end of a file, then cut it off. `is_newest`: the segment was being written."""
+        """Copy the unreadable end of a file, then cut it off. `is_newest`: the segment is the current one."""
         path = f"{self.folder}/{name}"
         saved_as = quarantine(self.fs, path, error.at, size - error.at, self.damaged)
         self.fs.truncate(path, error.at)
@@ -162,7 +162,7 @@ def _damage(name: str, size: int, error: Corrupt, saved_as: str, is_newest: bool
 
 
 def is_partial_magic(begin: bytes, magic: bytes) -> bool:
-    """Tell whether `begin`, all bytes of a file, is the start of `magic`: a crash came while it was being created."""
+    """Tell whether `begin`, all bytes of a file, is the start of `magic`: a crash came during its creation."""
     return 0 < len(begin) < len(magic) and magic.startswith(begin)
 
 
@@ -177,9 +177,7 @@ def is_zero(fs: Fs, path: str, at: int, size: int) -> bool:
 
 
 def read_pieces(fs: Fs, path: str, at: int, size: int, scan: RecordScan) -> None:
-    """Feed bytes `at` to `size` of a file to `scan`, in pieces that hold at least one record. Raises OSError,
-    Corrupt.
-    """
+    """Feed bytes `at` to `size` of a file to `scan`, in pieces of at least one record. Raises OSError, Corrupt."""
     want = CHUNK_BYTES
     while at < size and not scan.has_ended:
         piece = fs.read(path, at, min(want, size - at))

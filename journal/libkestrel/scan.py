@@ -1,4 +1,4 @@
-"""A scan of one segment: which ids it holds, and at which offsets to find them again.
+"""A scan of one segment: its ids, and offsets for finding them again.
 
 Bytes come in pieces. Runs of consecutive PUTs are counted without building items. Source: "Write journal" of the
 libkestrel journal format.
@@ -28,12 +28,12 @@ from staniel.journal.libkestrel.records import (
 MARK_ITEMS = 512
 MARK_BYTES = 256 << 10
 Records = list[bytes]
-STEP_ITEMS = 64  # how many written records are indexed together
+STEP_ITEMS = 64  # written records that are indexed together
 
 
 class ScanMark(Struct, gc=False):
-    """The item at byte `offset` of the segment. Before it in its run are `index` items with `bytes` bytes of data, of
-    which `expiring` have an expiry.
+    """The item at byte `offset` of the segment. `index` items precede it in its run, with `bytes` bytes of data;
+    `expiring` of them have an expiry.
     """
 
     index: int
@@ -43,7 +43,7 @@ class ScanMark(Struct, gc=False):
 
 
 class IdRun(Struct):
-    """Items of one segment with consecutive ids. `stop`: the byte after the last."""
+    """Items of one segment with consecutive ids. `stop`: the byte after the last item."""
 
     segment: str
     first_id: int
@@ -62,7 +62,7 @@ class IdRun(Struct):
         return self.first_id + self.count - 1
 
     def add(self, offset: int, stop: int, data_bytes: int, expiring: bool) -> None:
-        """Count one more item, the record at bytes `offset` to `stop`."""
+        """Count one more item, whose record has the bytes `offset` to `stop`."""
         mark = self.marks[-1] if self.marks else None
         if mark is None or self.count - mark.index >= MARK_ITEMS or offset - mark.offset >= MARK_BYTES:
             self.marks.append(ScanMark(self.count, offset, self.bytes, self.expiring))
@@ -72,7 +72,7 @@ class IdRun(Struct):
         self.stop = stop
 
     def extend(self, offset: int, records: Records) -> None:
-        """Count PUT records that lie one after the other from byte `offset` on."""
+        """Count consecutive PUT records from byte `offset` on."""
         for at in range(0, len(records), STEP_ITEMS):
             step = records[at : at + STEP_ITEMS]
             size = size_of_puts(step)
@@ -105,7 +105,7 @@ class SegmentScan(RecordScan):
         return self._read_one(data, at, end, rest_bytes)
 
     def _follow(self, run: IdRun, data: bytes, at: int, end: int) -> int:
-        """Skip over PUTs with consecutive ids, at most to where the next mark is due."""
+        """Skip PUTs with consecutive ids, at most to where the next mark is due."""
         mark = run.marks[-1]
         limit = min(end, mark.offset - self.offset + MARK_BYTES)
         expected, total, expiring = run.next_id, run.bytes, run.expiring

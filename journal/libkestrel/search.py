@@ -16,7 +16,7 @@ from staniel.queues.names import parent_of
 
 
 class StreamSearch:
-    """The segments, when it is created, of the family that `queue` belongs to."""
+    """The segments of `queue`'s family at the time of the search."""
 
     def __init__(self, fs: Fs, folder: str, queue: str) -> None:
         self.fs = fs
@@ -27,8 +27,8 @@ class StreamSearch:
         self.files = sorted((number, file_name) for number, file_name in segments if parse(file_name).queue == family)
 
     def position_after(self, after: int, at: int) -> FilePosition:
-        """Return the position `at` bytes into the first segment numbered above `after`. A transfer notes the newest
-        segment's number less 1 as `after`, and no other segment ever gets that number.
+        """Return the position `at` bytes into the first segment with a number above `after`. A transfer notes the
+        newest segment's number minus 1 as `after`, and no other segment ever gets that number.
         """
         return FilePosition(after + 1, at)
 

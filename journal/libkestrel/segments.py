@@ -1,4 +1,4 @@
-"""The durable items of one family, looked up by id and counted.
+"""The durable items of one family: look-up by id, and totals.
 
 Source: "Filenames" of the libkestrel journal format. Where ids and file numbers disagree, the ids decide the order.
 """
@@ -18,7 +18,7 @@ from staniel.queues.item import LOST_MS, Numbered
 
 
 class StreamSegment(Struct):
-    """A segment file. `size`: bytes up to the end of its data. The ids are 0 while it holds no item."""
+    """A segment file. `size`: bytes up to the end of its data. The ids are 0 while it has no items."""
 
     name: str
     number: int
@@ -28,7 +28,7 @@ class StreamSegment(Struct):
 
 
 class ItemTotals(Struct, frozen=True, gc=False):
-    """Numbers of items, of bytes of their data, and of items with an expiry."""
+    """The numbers of items, of bytes of their data, and of items with an expiry."""
 
     items: int = 0
     bytes: int = 0
@@ -45,8 +45,8 @@ NOTHING = ItemTotals()
 
 
 class SegmentCut(Struct, frozen=True):
-    """The part of the oldest segment that may be removed: all of its data before the item `keep_id`, which begins at
-    byte `offset`. `before`: the totals of the items in its run `run` that come before that item.
+    """The removable part of the oldest segment: all of its data before the item `keep_id`, which begins at byte
+    `offset`. `before`: the totals of the items that precede that item in its run `run`.
     """
 
     segment: StreamSegment
@@ -69,7 +69,7 @@ class StreamSegments:
         self.files: list[StreamSegment] = []
         self.readable_id = ID_MAX  # items with higher ids are not yet in their file
         self.runs: list[IdRun] = []
-        self._before: list[ItemTotals] = []  # by run: the totals of all runs before it, removed ones included
+        self._before: list[ItemTotals] = []  # by run: the totals of all earlier runs, including removed ones
         self._cached: tuple[ScanMark, list[Numbered]] | None = None
 
     @property
@@ -83,8 +83,8 @@ class StreamSegments:
         return self.runs[0].first_id if self.runs else 1
 
     def load(self, segments: Iterable[tuple[StreamSegment, list[IdRun]]]) -> None:
-        """Add the segments found in the spool. Of an id that several have, the item of the segment that begins with the
-        smallest id counts, and of equal ones that with the smallest number. Raises OSError.
+        """Add the segments found in the spool. If several segments have an id, the item counts that is in the segment
+        with the smallest first id, or, of equal ones, the smallest number. Raises OSError.
         """
         runs_of: dict[str, list[IdRun]] = {}
         for segment, runs in segments:
@@ -109,7 +109,7 @@ class StreamSegments:
         self.runs.append(run)
 
     def next_after(self, item_id: int) -> int:
-        """Return the smallest id above `item_id` that an item has; if there is none, the id of the next item."""
+        """Return the smallest id above `item_id` that an item has. If there is none, return the id of the next item."""
         at = self._run_of(item_id + 1)
         if at >= 0 and item_id < self.runs[at].last_id:
             return item_id + 1
@@ -120,7 +120,7 @@ class StreamSegments:
         return at >= 0 and item_id <= self.runs[at].last_id
 
     def sums_through(self, item_id: int) -> ItemTotals:
-        """Return the totals of all items with ids up to `item_id`, removed ones included. Reads at most the items
+        """Return the totals of all items with ids up to `item_id`, including removed ones. Reads at most the items
         between two marks. Raises OSError.
         """
         at = self._run_of(item_id)
@@ -159,7 +159,9 @@ class StreamSegments:
             item_id = stretch[-1].id + 1
 
     def drop_through(self, head: int) -> list[StreamSegment]:
-        """Forget and return the segments whose ids are all at or below `head`, except the newest that has an item."""
+        """Remove from the index the segments whose ids are all at or below `head`, except the newest one with items.
+        Return them.
+        """
         newest = max((segment.last_id for segment in self.files), default=0)
         dropped = [segment for segment in self.files if 0 < segment.last_id <= head and segment.last_id < newest]
         if dropped:
@@ -172,7 +174,7 @@ class StreamSegments:
         return dropped
 
     def dead_bytes(self, head: int) -> int:
-        """Estimate how many bytes `cut_through(head)` would find. Reads nothing."""
+        """Estimate how many bytes `cut_through(head)` would free. Reads nothing."""
         run_to_cut = self._run_to_cut(head)
         if run_to_cut is None:
             return 0
@@ -186,8 +188,8 @@ class StreamSegments:
 
     def cut_through(self, head: int) -> SegmentCut | None:
         """Return where the oldest segment may be cut if no reader needs the ids up to `head`. Its last item always
-        stays, because the next id follows from it. None if nothing can be removed, or if the ids in the segment do not
-        rise. Reads at most the items between two marks. Raises OSError.
+        stays, because the next id depends on it. Return None if nothing can be removed, or if the ids in the segment do
+        not rise. Reads at most the items between two marks. Raises OSError.
         """
         run_to_cut = self._run_to_cut(head)
         if run_to_cut is None:
@@ -212,7 +214,7 @@ class StreamSegments:
         return SegmentCut(segment, run, keep_id, offset, before)
 
     def cut(self, cut: SegmentCut) -> None:
-        """Adapt the index to a cut: behind its magic, the file of the oldest segment now begins with the bytes from
+        """Adapt the index to a cut: after its magic, the file of the oldest segment now begins with the bytes from
         `cut.offset` on.
         """
         shift, gone, old = cut.offset - MAGIC_BYTES, cut.before, cut.run
@@ -234,8 +236,8 @@ class StreamSegments:
         self._cached = None
 
     def _run_to_cut(self, head: int) -> tuple[IdRun, int] | None:
-        """Return the run of the oldest segment that has the first item behind `head`, and that item's id. None if there
-        is none, or if an item that comes before it in the index does not come before it in the file.
+        """Return the run of the oldest segment with the first item after `head`, and that item's id. Return None if
+        there is none, or if an item that precedes it in the index does not precede it in the file.
         """
         if not self.runs or not self.files:
             return None
@@ -312,8 +314,8 @@ def sums_of(run: IdRun) -> ItemTotals:
 
 
 def _read_expected(data: bytes, first_id: int, end_id: int) -> list[Numbered]:
-    """Return the items with ids from `first_id` to below `end_id`. Lost items take the place of items that have become
-    unreadable since the file was scanned.
+    """Return the items with ids from `first_id` to below `end_id`. Items that have become unreadable since the file was
+    scanned are replaced by lost items.
     """
     items: list[Numbered] = []
     try:

@@ -1,7 +1,6 @@
-"""The life of single items in libkestrel's format: each has an id, and the segments say when it was put. A reader's
-file has the id up to which its queue has confirmed all items, and the confirmed ids above it, in the order in which
-they were written, without times. Opens and aborts are not recorded, and a replaced reader's file begins with its
-position.
+"""The history of single items in libkestrel's format. Each item has an id, and the segments say when it was put. A
+reader's file has the id up to which its queue has confirmed all items, and the confirmed ids above it, in the order of
+writing, without times. Opens and aborts are not recorded, and a replaced reader's file begins with its position.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class Put(Struct, frozen=True, gc=False):
 
 
 class Confirmation(Struct, frozen=True, gc=False):
-    """A record of a reader's file: every id up to `head` is confirmed (-1: the record has no head), and so are
+    """A record of a reader's file. Every id up to `head` is confirmed (-1: the record has no head), and so are
     `ids`.
     """
 
@@ -74,8 +73,8 @@ class StreamTrace:
         self._fs, self._folder, self._files, self._progress = fs, folder, files, progress
 
     def readers(self) -> dict[str, str]:
-        """Return the files of readers, by the names of their queues. The default reader counts only if it is the only
-        one.
+        """Return the files of readers, by the names of their queues. The default reader is included only if it is the
+        only one.
         """
         readers, queue = self._files.readers, self._files.queue
         names = {
@@ -84,7 +83,7 @@ class StreamTrace:
         return dict(sorted(names.items()))
 
     def puts(self) -> Iterator[Put]:
-        """Yield every item that is in a segment, once, in the order in which recovery reads them."""
+        """Yield every item in the segments once, in the order in which recovery reads them."""
         seen = IntervalSet()
         for name in self._segments():
             for row in self._rows(name, SEGMENT_MAGIC, name == self._newest):
@@ -103,7 +102,9 @@ class StreamTrace:
             yield Confirmation(name, row.at, row.size, row.op, head, tuple(ids))
 
     def done(self, name: str | None) -> ReaderPosition:
-        """Return the position of the reader of this file. `name` None: without a file nothing is confirmed."""
+        """Return the position of the reader of this file. With `name` None there is no file, and nothing is
+        confirmed.
+        """
         position = ReaderPosition()
         for confirmed in self.confirmations(name) if name is not None else ():
             position.add(confirmed)
@@ -111,8 +112,7 @@ class StreamTrace:
 
     def done_before(self, name: str | None, later: IntervalSet) -> ReaderPosition:
         """Return the position of a reader before its file names one of the `later` ids, or soon after that. A head sums
-        up, and the records at the beginning of a file sum up all earlier ones: so records count until there is another
-        head.
+        up earlier records, and so do the records at the beginning of a file, so records count until the next head.
         """
         position = ReaderPosition()
         head = head_then = -1
@@ -128,7 +128,7 @@ class StreamTrace:
         return position
 
     def history(self, queues: set[str], item_id: int) -> list[Event]:
-        """Return the life of an item in `queues`."""
+        """Return the history of an item in `queues`."""
         put = next((put for put in self.puts() if put.id == item_id), None)
         events = list[Event]()
         if put is not None:
@@ -140,7 +140,7 @@ class StreamTrace:
         return events if put is not None or len(events) else []
 
     def _closed(self, queue: str, name: str, item_id: int, added_ms: int) -> list[Event]:
-        """Return the event that confirms the item; nothing if the reader of this file has not confirmed it."""
+        """Return the event that confirms the item; [] if the reader of this file has not confirmed it."""
         first = next((done for done in self.confirmations(name) if done.covers(item_id)), None)
         if first is None or item_id not in self.done(name):  # a later head may be lower
             return []
@@ -153,7 +153,7 @@ class StreamTrace:
         return max(numbers, key=lambda name: numbers[name], default="")
 
     def _segments(self) -> list[str]:
-        """Return the segments in the order of their first ids, which decide the order of their items. Files that do not
+        """Return the segments in the order of their first ids, which is the order of their items. Files that do not
         begin like a segment are left out.
         """
         firsts = dict[str, int]()
@@ -163,22 +163,22 @@ class StreamTrace:
             if begin != SEGMENT_MAGIC:
                 if begin:
                     torn = name == self._newest and SEGMENT_MAGIC.startswith(begin)
-                    self.flaws.append((name, Flaw(0, self._fs.size(path), "no segment begins so", torn)))
+                    self.flaws.append((name, Flaw(0, self._fs.size(path), "it does not begin like a segment", torn)))
                 continue
             try:
                 first = next((row for row in rows(self._fs, path, LibkestrelDumper(SEGMENT_MAGIC)) if row.number), None)
             except Corrupt:
-                first = None  # reading the file reports the damage
+                first = None  # a later read of the file reports the damage
             firsts[name] = first.number or 0 if first is not None else 0
         return sorted(firsts, key=lambda name: (firsts[name], self._files.segments[name]))
 
     def _rows(self, name: str, magic: bytes, is_written: bool) -> Iterator[Row]:
-        """Yield the records of a file, up to where it cannot be read."""
+        """Yield the records of a file up to the first unreadable one."""
         path = f"{self._folder}/{name}"
         size = self._fs.size(path)
         if magic == READER_MAGIC and self._fs.read(path, 0, MAGIC_BYTES) != magic:
             if size:
-                self.flaws.append((name, Flaw(0, size, "no reader's file begins so")))
+                self.flaws.append((name, Flaw(0, size, "it does not begin like a reader's file")))
             return
         try:
             for row in rows(self._fs, path, LibkestrelDumper(magic)):

@@ -19,8 +19,8 @@ from staniel.queues.item import Numbered
 
 
 class StreamWriter(Appender):
-    """The writer of a family's segments. `segments` indexes every item when it is written. Segments are planned with
-    the item that needs them and created when the batch is written.
+    """The writer of a family's segments. `segments` indexes every item when it is written. A segment is planned with
+    the item that needs it, and created when the batch is written.
     """
 
     __slots__ = (
@@ -50,7 +50,7 @@ class StreamWriter(Appender):
         self.batch = 0
         self.segments = segments
         self.newest_number = 0
-        self.open_transfers = 0  # transfers whose copies recovery would look for here
+        self.open_transfers = 0  # transfers whose copies recovery would search for here
         self.transfers_in = 0  # copies from other queues that are not durable yet
         self.blocks_transfers = False  # a step waits for the end of open transfers: no transfer begins until it is done
         self.rotations = 0
@@ -58,10 +58,10 @@ class StreamWriter(Appender):
         self._entered_id = segments.last_id
         self._pending_records: list[list[bytes]] = [
             []
-        ]  # pending records of the current segment, then of each that follows
+        ]  # pending records of the current segment, then of each later one
         self._planned: list[StreamSegment] = []  # segments whose files are not created yet
         self._is_dirty = False
-        self._size = 0  # bytes of the newest segment, pending records included
+        self._size = 0  # bytes of the newest segment, including pending records
         self.segment_bytes = self.usual_bytes = config.default_journal_bytes
 
     @property
@@ -70,7 +70,7 @@ class StreamWriter(Appender):
 
     @property
     def current_bytes(self) -> int:
-        """The size of the newest segment, pending records included."""
+        """The size of the newest segment, including pending records."""
         return self._size
 
     @property
@@ -79,8 +79,8 @@ class StreamWriter(Appender):
         return sum(segment.size for segment in self.segments.files) - self._size
 
     def start(self, newest_number: int, now_ms: int) -> None:
-        """Append to the newest segment, or create the first. `newest_number`: the highest number a file has had. Raises
-        OSError.
+        """Append to the newest segment, or create the first. `newest_number`: the highest number that a file has had.
+        Raises OSError.
         """
         self.newest_number = newest_number
         is_new = not self.segments.files
@@ -96,7 +96,7 @@ class StreamWriter(Appender):
             self.resume(current.size)
 
     def put(self, item: Numbered, now_ms: int) -> None:
-        """Record an item; it is written with the current batch."""
+        """Record an item. It is written with the current batch."""
         if item.expires_ms:
             record = encode_put(item, item.id, item.errors)
         else:
@@ -113,12 +113,12 @@ class StreamWriter(Appender):
         self.group.pending_bytes += size
 
     def begin_segment(self, now_ms: int) -> None:
-        """Begin another segment: items put from now on go there. It is created with the current batch."""
+        """Begin another segment for the items that are put from now on. It is created with the current batch."""
         if not self._planned:
             self._plan_segment(now_ms)
 
     def read(self, item_id: int) -> list[Numbered]:
-        """Read items as StreamSegments.read does."""
+        """Read items, as StreamSegments.read does."""
         return self.segments.read(item_id)
 
     def write(self) -> File:
@@ -141,7 +141,7 @@ class StreamWriter(Appender):
         return self.file
 
     def _index_records(self, records: list[bytes]) -> None:
-        """Add the items of the current segment that are about to be written to the index."""
+        """Index the items of the current segment that are about to be written."""
         segment = self.segments.files[-1 - len(self._planned)]
         first_id = self._entered_id + 1
         if self._run is None or self._run.segment != segment.name or self._run.next_id != first_id:
@@ -162,7 +162,7 @@ class StreamWriter(Appender):
         return [segment.name for segment in created]
 
     def forget_files(self) -> None:
-        """Forget all segments, which are gone or about to be removed, and the pending records."""
+        """Forget the pending records and all segments, which are removed or about to be."""
         self._pending_records = [[]]
         self._planned.clear()
         self._is_dirty = False
@@ -174,7 +174,7 @@ class StreamWriter(Appender):
         self.group.mark_dirty(self)
 
     def _next_segment(self, now_ms: int) -> StreamSegment:
-        """Return a segment numbered by the clock, but always above the one before, even if the clock steps back."""
+        """Return a segment numbered by the clock, but above the one before, even if the clock steps back."""
         self.newest_number = max(now_ms, self.newest_number + 1)
         return StreamSegment(segment_name(self.queue, self.newest_number), self.newest_number, MAGIC_BYTES)
 
@@ -189,8 +189,8 @@ class StreamWriter(Appender):
         self._rotated_ms = now_ms
 
     def _rotate_or_grow(self) -> None:
-        """Go on with the next planned segment. If the system refuses to create it, the current one takes what was
-        planned for that, and as much as it has before another try. Raises OSError.
+        """Continue with the next planned segment. If the system refuses to create it, the current segment takes the
+        planned items, and twice its size before the next try. Raises OSError.
         """
         try:
             self._rotate()
@@ -205,7 +205,7 @@ class StreamWriter(Appender):
             self.segment_bytes = 2 * self._size
 
     def _rotate(self) -> None:
-        """Seal the current segment and switch to the next planned one. Raises OSError: then nothing has changed.
+        """Seal the current segment and switch to the next planned one. Raises OSError; nothing has changed then.
 
         If replies wait for syncs, the segment is synced before the next one is created, so a power cut leaves no gap.
         Otherwise the next sync includes it, and after a power cut its last items may be missing while later ones exist.

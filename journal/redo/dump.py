@@ -30,13 +30,13 @@ LOOKS = 3
 
 
 def is_redo_log(fs: Fs, path: str) -> bool:
-    """Tell whether the file begins like a segment of a redo log, of any version. Raises OSError."""
+    """Tell whether the file begins like a segment of a redo log of any version. Raises OSError."""
     return fs.read(path, 0, len(MAGIC))[:-1] == MAGIC[:-1]
 
 
 def dump_log(fs: Fs, path: str) -> Iterator[Line]:
     """Yield a line for each whole batch of this version, then one for each of its records. Batches of earlier rounds
-    stand behind the newest; their numbers are lower. Raises OSError.
+    follow the newest; their numbers are lower. Raises OSError.
     """
     for at, head, records in whole_batches(partial(fs.read, path), fs.size(path), lambda head: True):
         yield {
@@ -72,8 +72,8 @@ def log_in_use(fs: Fs, own: str) -> str:
 
 
 def used_log(fs: Fs, own: str) -> bytes | None:
-    """Return the id of the redo log that is in use. None: no log is in use. Empty: a log may be in use, and its id is
-    not known. Raises OSError.
+    """Return the id of the redo log that is in use. None: no log is in use. Empty: a log may be in use, but its id is
+    unknown. Raises OSError.
     """
     try:
         version = fs.read(f"{own}/version", 0, 100).decode("latin-1").strip()
@@ -96,9 +96,9 @@ def is_of_later_version(fs: Fs, own: str) -> bool:
 
 
 def unlike_log(fs: Fs, folder: str, own: str) -> list[tuple[str, int]]:
-    """Return the journals that differ from the redo log of a spool, each with the first byte that differs: a power cut
-    has left them so, and no server has been started since. A file that has been renamed meanwhile is looked at again: a
-    server may run, on any machine. Raises OSError.
+    """Return the journals that differ from the redo log of a spool, each with the first byte that differs. A power cut
+    has left them so, and no server has been started since. A file that has been renamed meanwhile is read again,
+    because a server may be running, on any machine. Raises OSError.
     """
     unlike: list[tuple[str, int]] = []
     for _ in range(LOOKS):
@@ -112,9 +112,9 @@ def unlike_log(fs: Fs, folder: str, own: str) -> list[tuple[str, int]]:
 
 
 def changed_by_start(fs: Fs, folder: str, own: str) -> list[tuple[str, int]]:
-    """Return the journals that the next start on this machine changes because of the redo log that is in use, each with
-    the first byte that changes: recovery rewrites those bytes, or cuts off bytes that no reply has waited for. No
-    server may run. Raises OSError.
+    """Return the journals that the next start on this machine changes because of the redo log in use, each with the
+    first byte that changes. Recovery rewrites those bytes, or cuts off bytes that no reply has waited for. No server
+    may be running. Raises OSError.
     """
     content = _content(fs, own)
     if content is None:
@@ -125,6 +125,6 @@ def changed_by_start(fs: Fs, folder: str, own: str) -> list[tuple[str, int]]:
 
 
 def _content(fs: Fs, own: str) -> LogContent | None:
-    """Return the content of the log in use. None: no log is in use, or its id is not known."""
+    """Return the content of the log in use. None: no log is in use, or its id is unknown."""
     spool_id = used_log(fs, own)
     return read_log(fs, [f"{own}/{name}" for name in NAMES], spool_id) if spool_id else None

@@ -1,18 +1,18 @@
-"""The redo log in service: which bytes of which files it gets, its two segments, and how they are used again.
+"""The redo log in service: which bytes of which files it gets, its two segments, and their reuse.
 
-A batch of durable queues is one write to the log and one sync of it. The log's blocks exist already, so that this sync
-commits nothing of the file system's own journal; the files of the queues have the same bytes in the page cache and are
-synced when a segment is full, in the background. While the log is in use, `.staniel/version` names it, so that no older
-server takes the files for complete.
+A batch of durable queues is one write to the log and one sync of it. The log's blocks exist already, so this sync
+commits nothing of the file system's own journal. The files of the queues have the same bytes in the page cache; they
+are synced in the background when a segment is full. While the log is in use, `.staniel/version` names it, so that no
+older server takes the files for complete.
 
-For a queue that is synced later, or never by us, the log has checksums of the pieces that were written (EXTENT): after
-a power cut they tell which bytes of its file are whole. A sync reads these pieces back to compute the checksums
-(`piece_of`), so that a write costs nothing more, and many writes become one piece. A log can have nothing but checksums
-(CHECKSUMS_ONLY): then no reply waits for it, and it is made once there is a queue that needs it.
+For a queue that is synced later, or never by this server, the log has checksums of the written pieces (EXTENT): after a
+power cut they show which bytes of its file are whole. A sync reads these pieces back to compute the checksums
+(`piece_of`), so that writes cost nothing more, and many writes become one piece. A log can have only checksums
+(CHECKSUMS_ONLY). Then no reply waits for it, and it is created once there is a queue that needs it.
 
-Who may touch what: `wrote` and everything else about files is called in the turn. The running Sync writes and syncs the
-log, from the moment it is handed out until it has run; at other times the turn may, and writes as much as there is room
-for. Background tasks sync other files and fill segments that are not in use.
+Threads: `wrote` and everything else about files is called in the turn. The running Sync writes and syncs the log, from
+its start to its end; at other times the turn may write, as much as there is room for. Background tasks sync other files
+and fill segments that are not in use.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from staniel.journal.redo.records import BLOCK_BYTES, DATA, DATA_KIND, HEAD, Bat
 
 NAMES = ("redo.0", "redo.1")
 SEGMENTS = len(NAMES)
-FIRST_SEGMENT_BYTES = 4 << 20  # doubled each time the segments were full, so a spool that writes little needs little
+FIRST_SEGMENT_BYTES = 4 << 20  # doubled whenever the segments were full, so a spool that writes little needs little
 SHARE_OF_DISK = 16
-PIECE_SHARE = 4  # a write larger than this share of a segment is not worth a second copy
-CATCH_UP_BYTES_MAX = 4 << 20  # at most so much of a file is read back, to be in the log before later writes
+PIECE_SHARE = 4  # of a segment: a larger write is not worth a second copy
+CATCH_UP_BYTES_MAX = 4 << 20  # of a file, read back so that the log has these bytes before later writes
 SEGMENT_BYTES_MIN = 16 << 10
-CHECKSUMS_ONLY = -1  # a value instead of a size
+CHECKSUMS_ONLY = -1  # in place of a size
 CHECKSUM_LOG_BYTES = 8 << 20
-EXTENT_BYTES_MAX = 128 << 10  # bytes of a file in one EXTENT: if they are not whole, recovery cuts them all off
+EXTENT_BYTES_MAX = 128 << 10  # bytes of a file in one EXTENT: if they are not whole, recovery cuts all of them off
 IN_USE = "staniel-spool 2"  # in `.staniel/version`, before the log's id
 UNUSED = "staniel-spool 1"  # also written by servers that do not know the log
 
 
 class LogState(Enum):
-    OFF = "off"  # by its setting, or because it could not be made
+    OFF = "off"  # because of its setting, or because it could not be created
     DORMANT = "dormant"  # until a journal is written whose sync comes after its replies
-    UNUSED = "unused"  # before it is made and after a clean stop
+    UNUSED = "unused"  # before it is created and after a clean stop
     BEING_MADE = "being made"
     IN_USE = "in use"
 
@@ -67,7 +67,7 @@ class SegmentState(Enum):
     ACTIVE = "active"
     FULL = "full"
     RETIRING = "retiring"  # the files whose bytes the segment has are being synced
-    SAFE = "safe"  # the files are synced; the record of that is not
+    SAFE = "safe"  # the files are synced, but no record says so yet
 
 
 SEGMENT_NEXT = {  # one that is still needed becomes active at once if the other is full: all files are synced first
@@ -81,8 +81,8 @@ SEGMENT_NEXT = {  # one that is still needed becomes active at once if the other
 
 
 class Segment:
-    """A segment: one of the two files. `at`: where the next batch goes. `last_batch`: its number.
-    `last_flush`: the last flush of which it has records. `safe_flush`: the flush that records that it is SAFE.
+    """A segment: one of the two files. `at`: where the next batch goes. `last_batch`: its number. `last_flush`: the
+    last flush with records in it. `safe_flush`: the flush that records that it is SAFE.
     """
 
     __slots__ = ("at", "file", "last_batch", "last_flush", "path", "safe_flush", "size", "state")
@@ -109,9 +109,9 @@ class Segment:
 
 
 class Binding:
-    """A file that the log knows. `direct_bytes`: up to there the log has no more than checksums of it, so that the file
-    itself must be synced. `noted_bytes`: up to there the log has records of it, if it has no data. `bound_flush`:
-    the flush that has its BIND; `last_flush`: the last flush that has a record of it.
+    """A file that the log knows. `direct_bytes`: up to here the log has at most checksums, so the file itself must be
+    synced. `noted_bytes`: up to here the log has records of a file without data. `bound_flush`: the flush with its
+    BIND. `last_flush`: the last flush with a record of it.
     """
 
     __slots__ = (
@@ -139,8 +139,8 @@ class Binding:
         return self.size if self.file is None else self.file.size
 
     def mark_safe(self, size: int) -> None:
-        """Note that the first `size` bytes have been synced. Nothing is done if the file has been let go since that
-        sync began: it may have been cut.
+        """Note that the first `size` bytes have been synced. Do nothing if the file was released after that sync began,
+        because it may have been cut.
         """
         self.safe_bytes = max(self.safe_bytes, size)
         if self.file is not None and self.file.binding is self:
@@ -148,8 +148,8 @@ class Binding:
 
 
 class Piece(Struct):
-    """The bytes of a file that a sync logs without their data: from `at` to `end`, of which `safe_bytes` were on the
-    disk before. The group does not close the file as long as the sync runs.
+    """The bytes of a file that a sync logs without their data: from `at` to `end`. The first `safe_bytes` were durable
+    before. The group does not close the file while the sync is running.
     """
 
     number: int
@@ -159,7 +159,7 @@ class Piece(Struct):
     safe_bytes: int
 
     def records(self) -> Iterator[bytes]:
-        """Yield the checksum records of the bytes, which are read back for that. Raises OSError."""
+        """Yield the checksum records of the bytes, which are read back for this. Raises OSError."""
         at, safe_bytes = self.at, self.safe_bytes
         while at < self.end:
             data = self.file.read(at, min(EXTENT_BYTES_MAX, self.end - at))
@@ -185,20 +185,20 @@ class RedoLog:
         self.segment_bytes_max = bytes_max // SEGMENTS // BLOCK_BYTES * BLOCK_BYTES
         self.segments = tuple(Segment(f"{own}/{name}") for name in NAMES)
         self.active = self.segments[0]
-        self.spool_id = bytes(records.ID_BYTES)  # another id each time that the log is taken into use
+        self.spool_id = bytes(records.ID_BYTES)  # a new id each time that the log is taken into use
         self.boot_id = fs.boot_id() if bytes_max else bytes(records.ID_BYTES)
         if bytes_max:
             fs.write_log = self
         self.why_off = ""
-        """Why there is none, if it could not be made."""
+        """The reason why there is no log, if it could not be created."""
         self.wait_for_sync: Callable[[], None] = lambda: None
-        """Set by the group: return once the sync that is running, if one is, has run."""
+        """A function that the group sets; it returns once the running sync, if there is one, has run."""
         self.is_due = self.takes_data
         """True if `tasks` must be called."""
         self.running: list[RedoTask] = []
         self.bindings: dict[str, Binding] = {}
         self.released: dict[str, Binding] = {}
-        """By path: files that are gone or have another name; that must be on the disk before others get the name."""
+        """By path: files that are gone or have another name. That must be durable before other files get the name."""
         self.flushes = 0  # how often a sync has been given records to write
         self.durable_flush = 0
         self.next_number = 1  # the number of the next batch
@@ -206,8 +206,8 @@ class RedoLog:
         self._oldest = self._oldest_unsynced = 1
         self._files = records.FIRST_FILE - 1  # the last number given to a file
         self._table_bytes = 0  # bytes of a table of BIND records for all bound files
-        self._piece_bytes = 0  # the largest piece of data in the log; a batch has at most two such
-        self._has_pieces = False  # pieces have been handed out since the last flush
+        self._piece_bytes = 0  # the largest piece of data in the log; a batch has at most two
+        self._has_pieces = False  # pieces have been returned by `piece_of` since the last flush
         self.has_pending = False
         """True if the log has records that are not written yet."""
         self._pending: list[bytes] = []
@@ -232,8 +232,8 @@ class RedoLog:
         return isinstance(binding, Binding) and binding.has_data and file.safe_bytes >= binding.direct_bytes
 
     def uncovered_files(self, files: Iterable[File]) -> list[File]:
-        """Return those of `files` that must be synced themselves, as far as the log knows; files outside the spool are
-        among them.
+        """Return those of `files` that must be synced themselves according to the log, including files outside the
+        spool.
         """
         return [file for file in files if type(file) is not NamedFile or not self.covers(file)]
 
@@ -244,8 +244,8 @@ class RedoLog:
 
     def adopt(self, file: NamedFile, *, has_data: bool) -> bool:
         """Log the bytes that are written to `file` from now on, and those that no sync has covered yet. `has_data`: the
-        bytes themselves, not only their checksums. Returns whether the log did not know the file before and knows it
-        now. If the disk does not let the file be read, the file is not adopted: it is synced itself, and adopted with
+        bytes themselves, not only their checksums. Return True if the log did not know the file before and knows it
+        now. If the disk does not allow the file to be read, it is not adopted: it is synced itself, and adopted with
         its next write.
         """
         binding = file.binding
@@ -281,7 +281,7 @@ class RedoLog:
             at += len(piece)
 
     def _catch_up(self, binding: Binding, file: NamedFile, at: int, behind: Iterable[bytes]) -> None:
-        """Log the bytes that were written to `file` and that the log does not have: pieces from byte `at` on."""
+        """Log the bytes that were written to `file` but are not in the log: pieces from byte `at` on."""
         self._log_safe_bytes(binding)
         for piece in behind:
             self.wrote(file, at, piece)
@@ -290,7 +290,7 @@ class RedoLog:
 
     def _change_kind(self, binding: Binding, file: NamedFile, *, has_data: bool) -> None:
         """Change what the log has of a file after its queue's sync policy has changed. If the bytes cannot be read
-        back, the file stays as it is, and is synced itself.
+        back, the file keeps its state, and is synced itself.
         """
         if has_data:
             at = max(binding.noted_bytes, binding.known_safe_bytes())
@@ -308,26 +308,27 @@ class RedoLog:
     def _may_bind(self, file: NamedFile, *, has_data: bool) -> bool:
         if not self.is_in_use or not file.path.startswith(f"{self.folder}/") or not self.fs.has_its_name(file):
             return False
-        if self._files >= records.FILES_MAX:  # happens only after months of a thousand new files a second
+        if self._files >= records.FILES_MAX:  # this takes months of a thousand new files a second
             return False
         if file.is_in_doubt or (has_data and file.size - file.safe_bytes > CATCH_UP_BYTES_MAX):
             return False
-        # The table goes into the other segment as well, which may be the smaller one.
+        # The table is also written to the other segment, which may be the smaller one.
         if self._table_bytes + len(file.path) + records.BIND.size > self._piece_bytes:
             return False
         try:
             return self.fs.is_same_device(file.path, self.folder)
         except OSError:
-            return False  # another program has removed it; Spool.look finds out
+            return False  # another program has removed it; Spool.check_files_in_place finds out
 
     def wrote(self, file: NamedFile, at: int, data: bytes) -> None:
-        """Log `data`, which has just been written to `file`, which is bound, at byte `at`."""
+        """Log `data`, which has just been written at byte `at` to `file`. The file is bound."""
         binding = file.binding
         assert isinstance(binding, Binding)
         size = len(data)
         safe_bytes = min(file.safe_bytes, at)
         if binding.has_data and size <= self._piece_bytes:
-            # In one step: a background task that renames a file may add a record of its own.
+            # This is one step of the interpreter, because a background task that renames a file may add a record of its
+            # own.
             self._pending += (pack_data_head(DATA_KIND, binding.number, at, safe_bytes, size), data)
             self._pending_bytes += DATA.size + size
         else:
@@ -339,7 +340,7 @@ class RedoLog:
             self._seal()
 
     def opened(self, file: NamedFile) -> None:
-        """Bind `file` again, which has been opened under a name that is bound. Raises Misplaced."""
+        """Bind `file` again, which has been opened under a bound name. Raises Misplaced."""
         binding = self.bindings[file.path]
         if file.size != binding.size:
             raise Misplaced(f"{file.path} was removed, moved, cut short or written to by another program")
@@ -348,18 +349,18 @@ class RedoLog:
         file.bind(binding, tell=binding.has_data)
 
     def closed(self, file: NamedFile) -> None:
-        """Note that `file`, which is bound, is about to be closed, and log the checksums that the log lacks."""
+        """Note that `file`, which is bound, is about to be closed. Log the checksums that the log lacks."""
         binding = file.binding
         assert isinstance(binding, Binding)
         if not binding.has_data:
-            with suppress(OSError):  # no sync will cover these bytes: a power cut may take them
+            with suppress(OSError):  # no sync will cover these bytes, so a power cut may take them
                 at = max(binding.noted_bytes, binding.known_safe_bytes())
                 self._catch_up(binding, file, at, self._read_behind(file, at))
         binding.size, binding.safe_bytes, binding.file = file.size, min(file.safe_bytes, file.size), None
 
     def end_file(self, path: str) -> None:
-        """Release the file at `path` before it is renamed, cut or replaced: recovery must not use the log's records of
-        it afterwards. Raises OSError, JournalFailure.
+        """Release the file at `path` before it is renamed, cut or replaced: recovery must not use its records in the
+        log after that. Raises OSError, JournalFailure.
         """
         binding = self._release(path)
         if binding is None:
@@ -381,8 +382,8 @@ class RedoLog:
             self.released[path] = binding
 
     def free_name(self, path: str) -> None:
-        """Free the name `path` before another file takes it or the file there is cut, so that no power cut brings bytes
-        of the old file into the new one. Raises OSError, JournalFailure.
+        """Free the name `path` before another file takes it or the file there is cut, so that after a power cut no
+        bytes of the old file get into the new one. Raises OSError, JournalFailure.
         """
         self.end_file(path)
         binding = self.released.pop(path, None)
@@ -395,8 +396,8 @@ class RedoLog:
 
     def complete(self, file: NamedFile) -> None:
         """Complete the log's records of `file`, to which nothing more is written and which has been synced. Recovery
-        must not cut off bytes of it that the log does not have yet: later bytes in other files rest on them. Raises
-        JournalFailure.
+        must not cut off bytes of it that the log does not have yet, because later bytes in other files depend on them.
+        Raises JournalFailure.
         """
         self.end_file(file.path)
         self.wait_for_sync()
@@ -407,7 +408,7 @@ class RedoLog:
         if binding is None:
             return None
         size = records.BIND.size + len(binding.path.encode("utf-8", "surrogateescape"))
-        self._table_bytes -= size  # an atomic step: a background task may be removing a file
+        self._table_bytes -= size  # an atomic step, because a background task may be removing a file
         if binding.file is not None:
             binding.file.unbind()
         binding.last_flush = self.flushes + 1
@@ -444,8 +445,8 @@ class RedoLog:
         return Piece(binding.number, file, at, end, min(binding.known_safe_bytes(), at))
 
     def _log_safe_bytes(self, binding: Binding) -> bool:
-        """Log how many bytes of a file have been synced, if the log has a lower number: recovery would cut off the
-        others.
+        """Log how many bytes of a file have been synced, if the log has a lower number. Recovery would cut off the
+        bytes above that number.
         """
         safe_bytes = binding.known_safe_bytes()
         if binding.noted_bytes >= safe_bytes:
@@ -455,7 +456,9 @@ class RedoLog:
         return True
 
     def take_sealed(self) -> list[tuple[bytes, int]]:
-        """Return the sealed batches that are not written yet, for `carry_out`; pieces handed out belong to them."""
+        """Return the sealed batches that are not written yet, for `carry_out`. The pieces returned before belong to
+        them.
+        """
         if self._pending:
             self._seal()
         sealed, self._sealed = self._sealed, []
@@ -477,8 +480,8 @@ class RedoLog:
     # writing and syncing: the running Sync's, otherwise the turn's
 
     def stage(self) -> bool:
-        """Have the next sync write all pending records. Returns False, with nothing done, if files would have to be
-        synced before there is room.
+        """Let the next sync write all pending records. Return False, with nothing done, if files must be synced before
+        there is room.
         """
         size = self._sealed_bytes + records.batch_bytes(self._pending_bytes)
         if not self._fits(size):
@@ -520,14 +523,16 @@ class RedoLog:
             self._stage(batch, oldest)
 
     def _fits(self, size: int) -> bool:
-        """Tell whether a batch so large leaves room for the batch without records that may have to end a segment."""
+        """Tell whether a batch of this size leaves room for the batch without records that may have to end a
+        segment.
+        """
         active = self.active
         return active.at + size + BLOCK_BYTES <= active.size
 
     def _stage(self, batch: bytes, oldest: int = 0) -> None:
-        """Add a batch to the active segment; the next sync writes it. `oldest`: once this batch is durable, no batch
-        before `oldest` is needed. Later batches may say so only after this one is durable: a power cut may lose this
-        one and keep them.
+        """Add a batch to the active segment. The next sync writes it. `oldest`: once this batch is durable, no batch
+        before `oldest` is needed. Later batches may say so only after this one is durable, because a power cut may lose
+        this one and keep them.
         """
         active, number = self.active, self.next_number
         self._oldest_unsynced = max(oldest, self._oldest_unsynced)
@@ -549,7 +554,7 @@ class RedoLog:
         self._oldest = self._oldest_unsynced
 
     def _switch(self) -> None:
-        """Go on in the other segment. If it is still needed, sync all files of the spool first."""
+        """Continue in the other segment. If it is still needed, sync all files of the spool first."""
         full, other = self.active, self.segments[self.active is self.segments[0]]
         if other.state is not SegmentState.FREE:
             self._retire_now()
@@ -576,7 +581,7 @@ class RedoLog:
         ]
 
     def tasks(self) -> list[RedoTask]:
-        """Return the tasks that are due in the background now."""
+        """Return the background tasks that are due now."""
         self.is_due = False
         tasks: list[RedoTask] = []
         if self.state is LogState.UNUSED:
@@ -594,13 +599,13 @@ class RedoLog:
     def find_lost(self) -> str:
         """Return the path of a segment that another program has removed or replaced; "" if there is none."""
         for segment in self.segments:
-            with suppress(OSError):  # the disk does not tell
+            with suppress(OSError):  # the disk cannot say
                 if segment.file is not None and not segment.file.is_at(segment.path):
                     return segment.path
         return ""
 
     def begin_use(self) -> None:
-        """Begin to use the segments, which exist now. The first of them has one batch, which has no records."""
+        """Begin to use the segments, which exist now. The first of them has one batch without records."""
         for segment in self.segments:
             segment.at, segment.last_batch, segment.last_flush = 0, 0, self.flushes
             segment.size = segment.region.size
@@ -614,8 +619,8 @@ class RedoLog:
         self.enter(LogState.IN_USE)
 
     def measure(self) -> None:
-        """Compute the size of a piece from the sizes of the segments. A table, two pieces and the batch that ends a
-        segment fit into one segment.
+        """Compute the size of a piece from the sizes of the segments: a table, two pieces and the batch that ends a
+        segment must fit into one segment.
         """
         share = min(segment.size for segment in self.segments) // PIECE_SHARE // BLOCK_BYTES * BLOCK_BYTES
         self._piece_bytes = share - HEAD.size - DATA.size
@@ -650,16 +655,16 @@ class RedoLog:
                     self.is_due = True
 
     def _forget_released(self, flush: int) -> None:
-        """Forget the removed files of which nothing was logged since `flush`. Records of the same flush as the end of a
-        segment may be in the other one. A background task may be removing a file, so the dict stays the same object,
-        and a binding that was added meanwhile stays in it.
+        """Forget the removed files without records since `flush`. Records of the same flush as the end of a segment may
+        be in the other segment. A background task may be removing a file, so the dict stays the same object, and a
+        binding that was added meanwhile stays in it.
         """
         for path, binding in list(self.released.items()):
             if binding.last_flush < flush and (popped := self.released.pop(path, binding)) is not binding:
                 self.released.setdefault(path, popped)
 
     def end_use(self) -> None:
-        """End the use of the log: all files of the spool are durable and nothing is written to them any more, so older
+        """End the use of the log. All files of the spool are durable and nothing is written to them any more, so older
         servers may use them. Raises OSError, JournalFailure.
         """
         if self.state is LogState.IN_USE:
@@ -667,8 +672,8 @@ class RedoLog:
         self.forget_files()
 
     def stay_in_use(self) -> None:
-        """Log the synced sizes of the files of which the log has only checksums, after a sync of all files: `version`
-        cannot be written, so the log stays in use. Raises OSError, JournalFailure.
+        """Log the synced sizes of the files with only checksums in the log, after a sync of all files. `version` cannot
+        be written, so the log stays in use. Raises OSError, JournalFailure.
         """
         for binding in self.bindings.values():
             if not binding.has_data:
@@ -677,7 +682,7 @@ class RedoLog:
         self.carry_out(self.take_sealed())
 
     def forget_files(self) -> None:
-        """Forget the files: `version` says that the log is not in use."""
+        """Forget the files. `version` says that the log is not in use."""
         if self.state is LogState.IN_USE:
             self.enter(LogState.UNUSED)
         for path in list(self.bindings):
@@ -689,7 +694,7 @@ class RedoLog:
 
 
 class RedoTask:
-    """A task for the background thread. `run` calls nothing but the disk."""
+    """A task for the background thread. `run` calls only the disk."""
 
     def __init__(self, log: RedoLog) -> None:
         self.log = log
@@ -716,7 +721,7 @@ class RedoTask:
 
 
 class MakeLog(RedoTask):
-    """A task that makes the two files, and notes in `version` that they are in use. Files of an earlier run are not
+    """A task that creates the two files, and notes in `version` that they are in use. Files of an earlier run are not
     used again: if a sync failed in that run, their names may not be durable, and no later sync of the folder would
     write them.
     """
@@ -766,15 +771,13 @@ class RetireSegment(RedoTask):
         self.log.fs.sync_all(self.log.folder)
 
     def end(self) -> None:
-        # The log may already have had to go on in this segment.
+        # Meanwhile the log may have had to continue in this segment.
         if self.segment.state is SegmentState.RETIRING and self.segment.last_batch == self.last_batch:
             self.log.retired(self.segment, self.sizes)
 
 
 class GrowSegment(RedoTask):
-    """A task that makes a segment twice as large: the new part is behind all bytes that may be written there
-    meanwhile.
-    """
+    """A task that doubles a segment. The new part lies after all bytes that may be written there meanwhile."""
 
     def __init__(self, log: RedoLog, segment: Segment) -> None:
         super().__init__(log)

@@ -45,11 +45,11 @@ DATA = Layout("<BIQQI")
 EXTENT = Layout("<BIQQII")
 DONE = Layout("<BI")
 SAFE = Layout("<BIQ")
-FILES_MAX = 2**32 - 1  # numbers of files: 32 bits
+FILES_MAX = 2**32 - 1  # file numbers have 32 bits
 FIRST_FILE = 1
 FIRST_BATCH = 1  # the first number of each log; no log is ever written 2**64 times
 pack_data_head = DATA.pack  # called for every write; a function around it would take three times as long
-"""The packer of the bytes before the data: DATA_KIND, the file's number, at, bytes known to be on the disk, length."""
+"""The packer of the bytes before the data: DATA_KIND, the file's number, at, durable bytes, length."""
 
 
 class RedoKind(Enum):
@@ -96,7 +96,7 @@ class RedoRecord(Struct, frozen=True):
 
 
 class BadBatch(Exception):
-    """The error for a batch that cannot be decoded, although its checksum is right."""
+    """The error for a batch with a right checksum that cannot be decoded."""
 
 
 @cache
@@ -122,7 +122,7 @@ def batch_bytes(records_bytes: int) -> int:
 
 
 def encode_batch(head: BatchHead, records: bytes) -> bytes:
-    """Encode a whole batch, with the zeros behind it."""
+    """Encode a whole batch, with the zeros after it."""
     tail = _TAIL.pack(head.records_bytes, head.number, head.oldest, head.synced, head.spool_id, head.boot_id)
     extend, value = _checksums()
     crc = extend(value(tail), records)
@@ -139,15 +139,15 @@ def decode_head(data: bytes | memoryview) -> BatchHead | None:
 
 
 def other_version(data: bytes | memoryview) -> str:
-    """Return the version of a log of another version; "" if this is no log, or one of this version."""
+    """Return the version of a log of another version; "" if the data is no log, or one of this version."""
     magic = bytes(data[: len(MAGIC)])
     version = magic[-1:]
-    # No digit means that the write of this magic was cut short.
+    # Without a digit, the write of this magic was cut short.
     return version.decode() if magic != MAGIC and magic[:-1] == MAGIC[:-1] and version.isdigit() else ""
 
 
 def is_whole(data: bytes | memoryview, head: BatchHead) -> bool:
-    """Tell whether the batch that `data` begins with is as it was written."""
+    """Tell whether the batch at the beginning of `data` is whole and unchanged."""
     end = HEAD.size + head.records_bytes
     if len(data) < end:
         return False
@@ -172,7 +172,7 @@ def encode_safe(file: int, safe_bytes: int) -> bytes:
 
 
 def is_below(path: str) -> bool:
-    """Tell whether `path` is a path in the spool as the log writes it: relative, and made of plain names."""
+    """Tell whether `path` has the form of the log's paths within the spool: relative, and made of plain names."""
     return "\0" not in path and not {"", ".", ".."} & {*path.split("/")}
 
 
@@ -208,7 +208,7 @@ def decode_plain(records: memoryview) -> Iterator[PlainRecord]:
 
 
 def _decode_other(kind: int, records: memoryview, at: int) -> tuple[PlainRecord, int]:
-    """Return a record of any kind but DATA, and where the next one begins. Raises ValueError, LayoutError."""
+    """Return a record of any kind except DATA, and where the next one begins. Raises ValueError, LayoutError."""
     if kind == EXTENT_KIND:
         _, file, where, safe_bytes, length, crc = EXTENT.unpack_from(records, at)
         return (kind, file, where, safe_bytes, length, crc, 0), at + EXTENT.size

@@ -1,10 +1,10 @@
 """Replay of a redo log that is in use: recovery brings the files up to date, and cuts off what is not whole.
 
-After a kill the files are complete, in the page cache: nothing is done. After a power cut recovery goes through each
-file that the log knows, from the last bytes that are known to be on the disk: bytes that the log has are written there
-again, bytes of which it has checksums are compared, and where these end or differ, the rest of the file goes into
-`.staniel/damaged/`. No acknowledged change depends on that rest. The boot id tells a power cut; on the same boot,
-recovery treats a file in the same way if the file differs from the log.
+After a kill the files are complete in the page cache, so nothing is done. After a power cut recovery goes through each
+file that the log knows, starting after the last bytes that are known to be durable. It rewrites bytes that the log has,
+and compares bytes of which the log has checksums. Where these end or differ, it moves the rest of the file into
+`.staniel/damaged/`. No acknowledged change depends on that rest. A changed boot id shows a power cut; on the same boot,
+recovery treats a file in the same way if it differs from the log.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from staniel.journal.redo.records import (
     other_version,
 )
 
-COMPARED_BYTES_MAX = 64 << 20  # compared at a start after what looks like a kill
-RUN_BYTES_MAX = 1 << 20  # neighbouring records are one read and one write: a full log has 100,000
+COMPARED_BYTES_MAX = 64 << 20  # compared at a start after an apparent kill
+RUN_BYTES_MAX = 1 << 20  # consecutive records are one read and one write: a full log has 100,000
 
 
 class Legibility(Enum):
     """The state of a redo log that recovery reads."""
 
     WHOLE = "whole"
-    DAMAGED = "damaged"  # batches are missing that were on the disk once
+    DAMAGED = "damaged"  # batches that were durable once are missing
     GONE = "gone"  # there is no batch of this log
     NEWER = "newer"  # written by another version
 
@@ -55,7 +55,7 @@ A plain tuple, because a full log has 100,000 of them.
 
 
 class FileHistory(Struct):
-    """The records of a file in the log. `ranges`: what its DATA and EXTENT records say, in their order."""
+    """The records of a file in the log. `ranges`: its DATA and EXTENT records, in their order."""
 
     number: int
     path: str
@@ -65,7 +65,7 @@ class FileHistory(Struct):
 
 
 class LogContent(Struct):
-    """A log as a start finds it. `boot_id`: of its last batch."""
+    """A log as recovery finds it. `boot_id`: that of its last batch."""
 
     found: Legibility
     boot_id: bytes = b""
@@ -75,8 +75,8 @@ class LogContent(Struct):
 
 
 class FileChange(Struct):
-    """The change of a file: so many bytes written again, and those from `cut_at` on saved and cut off. `why` is given
-    if nothing could be done.
+    """The change of a file: how many bytes were rewritten; from `cut_at` on, the bytes were copied and cut off. `why`
+    is given if nothing could be done.
     """
 
     path: str
@@ -88,9 +88,7 @@ class FileChange(Struct):
 
 
 def read_log(fs: Fs, paths: list[str], spool_id: bytes) -> LogContent:
-    """Read the needed batches of the log `spool_id` in these segments, and return their records by file. Raises
-    OSError.
-    """
+    """Read the needed batches of the log `spool_id` in these segments. Return their records by file. Raises OSError."""
     batches: dict[int, tuple[BatchHead, memoryview]] = {}
     for path in paths:
         try:
@@ -132,7 +130,7 @@ def find_log_id(fs: Fs, paths: list[str]) -> bytes:
 
 
 def _read_all(fs: Fs, path: str) -> bytearray:
-    data = bytearray()  # one buffer: there may be gigabytes, too much to hold twice
+    data = bytearray()  # one buffer, because gigabytes might not fit into memory twice
     reader = fs.reader(path)
     try:
         while piece := reader.read(len(data), 1 << 20):
@@ -143,7 +141,9 @@ def _read_all(fs: Fs, path: str) -> bytearray:
 
 
 def _batches(data: memoryview, spool_id: bytes) -> dict[int, tuple[BatchHead, memoryview]]:
-    """Return the whole batches of a segment, by number. A number that falls is from an earlier use of the segment."""
+    """Return the whole batches of a segment, by number. A number lower than the one before is from an earlier use of
+    the segment.
+    """
     batches: dict[int, tuple[BatchHead, memoryview]] = {}
     latest = 0
 
@@ -159,8 +159,8 @@ def _batches(data: memoryview, spool_id: bytes) -> dict[int, tuple[BatchHead, me
 def whole_batches(
     read: Callable[[int, int], memoryview | bytes], size: int, is_wanted: Callable[[BatchHead], bool]
 ) -> Iterator[tuple[int, BatchHead, memoryview]]:
-    """Yield (offset, head, records) of the batches of a segment of `size` bytes that are whole and wanted; behind one
-    that is not, others may follow. `read` returns so many bytes from an offset on.
+    """Yield (offset, head, records) of the whole and wanted batches of a segment of `size` bytes. After a batch that is
+    not whole, others may follow. `read(at, count)` returns bytes of the segment.
     """
     at = 0
     while at < size:
@@ -175,8 +175,8 @@ def whole_batches(
 
 
 def _needed(batches: dict[int, tuple[BatchHead, memoryview]]) -> tuple[list[int], bool]:
-    """Return the numbers of the batches to use, and whether batches are missing that were on the disk once. A batch
-    that was never synced may be missing. Batches behind it are not used: neither their records nor their `oldest`.
+    """Return the numbers of the batches to use, and whether batches are missing that were durable once. A batch that
+    was never synced may be missing. Later batches are not used then, neither their records nor their `oldest`.
     """
     synced = max(head.synced for head, _ in batches.values())
     for oldest in sorted({head.oldest for head, _ in batches.values()}, reverse=True):
@@ -187,7 +187,7 @@ def _needed(batches: dict[int, tuple[BatchHead, memoryview]]) -> tuple[list[int]
 
 
 def _row(batches: dict[int, tuple[BatchHead, memoryview]], oldest: int, synced: int) -> tuple[list[int], bool]:
-    """Return the numbers from `oldest` on, up to the first batch that is missing and may be; and whether others are
+    """Return the numbers from `oldest` to the first missing batch that was never synced, and whether other batches are
     missing.
     """
     numbers = []
@@ -206,19 +206,19 @@ def _row(batches: dict[int, tuple[BatchHead, memoryview]], oldest: int, synced: 
 
 
 def _follow(files: dict[int, FileHistory], records: memoryview) -> None:
-    """Put the records of one batch to their files. Raises BadBatch."""
+    """Add the records of one batch to their files. Raises BadBatch."""
     for kind, number, at, safe_bytes, length, crc, begin in decode_plain(records):
         file = files.get(number)
         if kind == BIND_KIND:
             path = bytes(records[begin : begin + length]).decode("utf-8", "surrogateescape")
             if not is_below(path):
-                raise BadBatch(f"{path!r} is no file of the spool")
+                raise BadBatch(f"{path!r} is not a file of the spool")
             if file is None:
                 files[number] = FileHistory(number, path, at)
             elif at > file.safe_bytes:
                 file.safe_bytes = at
         elif file is None:
-            continue  # a file whose BIND is in a batch that is not needed: it was synced, and then released
+            continue  # the file's BIND is in a batch that is not needed: the file was synced, and then released
         elif kind in (DATA_KIND, EXTENT_KIND):
             if safe_bytes > file.safe_bytes:
                 file.safe_bytes = safe_bytes
@@ -231,8 +231,8 @@ def _follow(files: dict[int, FileHistory], records: memoryview) -> None:
 
 
 def replay_file(fs: Fs, folder: str, history: FileHistory, damaged: str, *, may_cut: bool) -> FileChange | None:
-    """Bring one file up to date after a power cut, and return what was changed; None if the file was up to date.
-    `may_cut`: the log has records of all bytes that were written. Raises OSError, JournalFailure.
+    """Bring one file up to date after a power cut. Return what was changed; None if the file was up to date. `may_cut`:
+    the log has records of all bytes that were written. Raises OSError, JournalFailure.
     """
     path = f"{folder}/{history.path}"
     change = FileChange(path)
@@ -242,7 +242,7 @@ def replay_file(fs: Fs, folder: str, history: FileHistory, damaged: str, *, may_
         return None  # the file was removed, or its name was never durable
     at = history.safe_bytes
     if size < at:
-        change.why = f"it has {size} bytes, of which {at} were on the disk once"
+        change.why = f"it has {size} bytes, of which {at} were durable once"
         return change
     for begin, end, data in _known(fs, path, history):
         if data is not None:
@@ -257,7 +257,7 @@ def replay_file(fs: Fs, folder: str, history: FileHistory, damaged: str, *, may_
 
 
 def _known(fs: Fs, path: str, history: FileHistory) -> Iterator[tuple[int, int, bytes | None]]:
-    """Yield the ranges behind the safe bytes, as far as the log knows the file: from, up to, and the bytes if the log
+    """Yield the ranges after the safe bytes, as far as the log knows the file: from, up to, and the bytes if the log
     has them. Raises OSError.
     """
     at = history.safe_bytes
@@ -273,9 +273,8 @@ def _known(fs: Fs, path: str, history: FileHistory) -> Iterator[tuple[int, int, 
 
 
 def to_replay(fs: Fs, folder: str, content: LogContent) -> list[FileHistory]:
-    """Return the files to replay. If the boot id does not tell a power cut, those are the files that differ from the
-    log: the machine may have been up all the time, and a file may be a copy of an earlier state of its disk. Raises
-    OSError.
+    """Return the files to replay. If the boot id shows no power cut, these are the files that differ from the log: the
+    machine may not have stopped at all, and a file may be a copy of an earlier state of its disk. Raises OSError.
     """
     boot_id = fs.boot_id()
     is_other_boot = any(boot_id) and any(content.boot_id) and content.boot_id != boot_id
@@ -304,8 +303,8 @@ def first_change(fs: Fs, folder: str, history: FileHistory, *, may_cut: bool) ->
 
 
 def differences(fs: Fs, folder: str, content: LogContent, bytes_max: int) -> Iterator[tuple[str, int]]:
-    """Yield the files that differ from the log, each with the first byte that differs. Checksums of more than
-    `bytes_max` bytes are not compared. Raises OSError.
+    """Yield the files that differ from the log, each with the first byte that differs. At most `bytes_max` bytes are
+    compared by checksum. Raises OSError.
     """
     left_bytes = bytes_max
     for history in content.files.values():
@@ -331,8 +330,8 @@ def differences(fs: Fs, folder: str, content: LogContent, bytes_max: int) -> Ite
 
 
 def _runs(ranges: list[Range], safe_bytes: int) -> Iterator[list[Range]]:
-    """Yield the ranges that reach beyond `safe_bytes`: those of which the log has the bytes, and that follow one
-    another in the file, together; each other one by itself.
+    """Yield the ranges that extend beyond `safe_bytes`. Consecutive ranges with bytes in the log are yielded together,
+    every other range by itself.
     """
     run: list[Range] = []
     limit, expected = 0, -1
@@ -359,7 +358,7 @@ def _data_of(run: list[Range]) -> bytes | None:
 
 
 def _first_difference(fs: Fs, path: str, run: list[Range]) -> int:
-    """Return where the first range begins that the file does not have; -1 if it has them all."""
+    """Return where the first range begins that differs in the file; -1 if none does."""
     run_at, run_end = run[0][0], run[-1][1]
     data = _data_of(run)
     if data is None:

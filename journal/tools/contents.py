@@ -1,9 +1,9 @@
-"""The items of a queue at a moment, as far as its files can tell.
+"""The items of a queue at a moment, as far as its files can show.
 
-A command log has the time of each record, so the answer is exact for all that cleaning has left. The other formats have
-the time of an addition alone. In Kestrel's, changes stand in their order, so those between two additions happened
-between these times, and the changes in a sealed file happened before the time in its name. In libkestrel's a reader's
-file has no times: but a record that stands behind the confirmation of a later item was written later than that item was
+A command log has the time of each record, so the result is exact, except for what cleaning has removed. The other
+formats have only the times of additions. In Kestrel's, changes stand in their order, so those between two additions
+happened between their times, and the changes in a sealed file happened before the time in its name. In libkestrel's
+format a reader's file has no times, but a record after the confirmation of a later item was written after that item was
 added. If the state of an item remains open, the item was `perhaps` there.
 """
 
@@ -30,8 +30,8 @@ JOB_STATES = {JobState.NEW: "ready", JobState.PENDING: "ready again", JobState.L
 
 class Held(Struct, frozen=True, gc=False):
     """An item at the moment. `state`: "waiting", "open", or "waiting or open"; of a job "ready", "ready again",
-    "scheduled", "leased", "completed" or "failed". `is_certain`: the item was there; else it may have been gone
-    already. `data`: its payload, where that is not to be read from a file.
+    "scheduled", "leased", "completed" or "failed". `is_certain`: the item was in the queue; otherwise it may have been
+    removed already. `data`: its payload, if that is not to be read from a file.
     """
 
     id: str
@@ -50,7 +50,7 @@ class Held(Struct, frozen=True, gc=False):
 
 class Contents(Struct):
     """The items at the moment: those in the line, the head first, then the open ones, then those that were perhaps
-    there. `notes`: what the files cannot tell of that moment. `files` stay open, as they were read, until `close`.
+    there. `notes`: what the files cannot show about that moment. `files` stay open, as they were read, until `close`.
     """
 
     format: str
@@ -61,7 +61,7 @@ class Contents(Struct):
     folder: str
 
     def read(self, held: Held, count: int) -> bytes:
-        """Return at most `count` bytes of a payload, from its beginning on."""
+        """Return at most `count` bytes of a payload, from its beginning."""
         if held.payload is None:
             return held.data[:count]
         return self.files.read(f"{self.folder}/{held.payload.file}", held.payload.at, min(count, held.payload.size))
@@ -71,8 +71,8 @@ class Contents(Struct):
 
 
 def contents(source: ReadSource, queue: str, at_ms: int, now_ms: int, *, jobs: bool) -> Contents:
-    """Return the content of a queue at `at_ms`. `jobs`: that of the jobs called `queue`, and not that of the queue of
-    that name. `now_ms`: everything in the files was before it. Raises NotFound, OSError.
+    """Return the content of a queue at `at_ms`. `jobs`: return the jobs called `queue`, not the items of the queue of
+    that name. `now_ms`: everything in the files is earlier than this. Raises NotFound, OSError.
     """
     exists = queue in source.listing.kestrel or source.family(queue) or queue in source.listing.mixed
     if jobs or (not exists and source.cmdlog):
@@ -84,8 +84,8 @@ def contents(source: ReadSource, queue: str, at_ms: int, now_ms: int, *, jobs: b
 
 
 class Window:
-    """The items that have changed since the last point which is known to lie before the moment, with their state at
-    that point. They may have been in that state at the moment.
+    """The items that have changed since the last point that certainly lies before the moment, with their state at that
+    point. They may have been in that state at the moment.
     """
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ def _of_kestrel(source: ReadSource, queue: str, at_ms: int, now_ms: int) -> Cont
     items = [held for held in rows if held is not None]
     notes = _kestrel_notes(trace, at_ms, at_ms >= now_ms)
     if left_out := len(rows) - len(items):
-        notes.append(f"{left_out} more that have been removed since: a pack has left them out, they are in no file")
+        notes.append(f"{left_out} more that have been removed since: a pack has omitted them, so no file has them")
     return Contents("kestrel", items, notes, file_flaws(trace.flaws), files, source.folder)
 
 
@@ -140,8 +140,8 @@ def _follow(trace: KestrelTrace, at_ms: int, *, is_over: bool) -> Window:
 
 
 def _held(trace: KestrelTrace, window: Window) -> list[Held | None]:
-    """Return the items that were there, then those that may have been; None for a stand-in that a pack has put in an
-    item's place.
+    """Return the items that were in the queue, then those that may have been; None for a stand-in that a pack has
+    written in an item's place.
     """
     items: list[tuple[TracedItem, str, int | None]] = [(item, "waiting", None) for item in trace.line]
     items += [(item, "open", xid) for xid, item in sorted(trace.open.items())]
@@ -167,7 +167,7 @@ def _kestrel_notes(trace: KestrelTrace, at_ms: int, is_over: bool) -> list[str]:
         sealed_ms = trace.sealed_ms(names[0])
         if sealed_ms is None or sealed_ms > at_ms:
             written = "at a time that it does not tell" if sealed_ms is None else f"not long before {sealed_ms} ms"
-            notes.append(f"{names[0]} was written anew {written}: what had been removed by then is in no file")
+            notes.append(f"{names[0]} was rewritten {written}: items that had been removed by then are in no file")
     if not is_over:
         notes.append("removals and opens have no time: between two additions it is not known when they happened")
         notes.append("an item that was moved here has the time at which it was first put")
@@ -180,7 +180,7 @@ def _of_stream(source: ReadSource, family: str, queue: str, at_ms: int, now_ms: 
     if name is None and trace.readers():
         raise NotFound(f"there is no queue {queue} in {source.folder}")
     is_over = at_ms >= now_ms
-    # A record behind the confirmation of a later item was written later.
+    # A record after the confirmation of a later item was written later.
     before = trace.done_before(name, IntervalSet(put.id for put in trace.puts() if put.added_ms > at_ms))
     final = trace.done(name)
     certain, perhaps = list[Held](), list[Held]()
@@ -197,7 +197,7 @@ def _of_stream(source: ReadSource, family: str, queue: str, at_ms: int, now_ms: 
     if oldest > 1:
         notes.append(f"items below the number {oldest} are in no file any more")
     if not is_over:
-        notes.append("a reader's file has no times: when an item was done with is known only by later additions")
+        notes.append("a reader's file has no times: the time of a confirmation is known only by later additions")
     return Contents("libkestrel", certain + perhaps, notes, file_flaws(trace.flaws), files, source.folder)
 
 
@@ -206,8 +206,8 @@ def _stream_item(put: Put, *, is_certain: bool) -> Held:
 
 
 def replayed(trace: CmdLogTrace, now_ms: int, *, until_ns: int | None) -> JobReplay:
-    """Return the jobs as they were at `now_ms`, by the records up to `until_ns`, all if that is None. Raises
-    OSError.
+    """Return the jobs as they were at `now_ms`, according to the records up to `until_ns`, or to all if that is None.
+    Raises OSError.
     """
     replay = JobReplay(Jobs(JobJournal()), now_ms)
     for step in trace.steps():

@@ -1,7 +1,7 @@
 """Move a queue and its fan-out children to another journal format, while no server runs.
 
-The order makes it safe: the new files are written beside the spool, synced and read back before one of the old ones is
-touched; then a plan is written, and from there on every start carries it to its end. The old files are kept.
+The order makes it safe. The new files are written outside the spool, synced and read back before any old file is
+touched. Then a plan is written, and from then on every start carries it out to the end. The old files are kept.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class Refusal(Exception):
 
 
 class NotInPlace(Exception):
-    """The error for a conversion whose new files are complete, and not all in their places; the text says why and what
+    """The error for a conversion whose new files are complete but not all in place. The text says why and what
     to do.
     """
 
 
 class Digest:
-    """The digest of a queue's content: how many items, and a checksum over all of them in their order."""
+    """The digest of a queue's content: the number of items, and a checksum over all of them in their order."""
 
     def __init__(self) -> None:
         self.items = 0
@@ -82,17 +82,17 @@ class Conversion:
         self.folder = f"{spool.own}/convert"
         self.old: list[str] = []
         self.left: list[Damage] = []
-        """What of the old files could not be read, so that the new ones do not have it; each says where it is kept."""
+        """The unreadable parts of the old files, which the new files do not have. Each text says where a copy is."""
 
     def run(self, target_format: Format) -> int:
-        """Convert the queue and return how many items have been moved; -1 if the queue is in that format already.
-        Raises Refusal, or OSError with nothing changed in the spool; NotInPlace.
+        """Convert the queue. Return how many items have been moved; -1 if the queue is in that format already. Raises
+        Refusal, or OSError with nothing changed in the spool; NotInPlace.
         """
-        self._watch.pop_error()  # a start may go on without what was refused
+        self._watch.pop_error()  # recovery may continue without what was refused
         try:
             return self._run(target_format)
         except Refusal:
-            self._watch.check()  # what could not be read is not damaged
+            self._watch.check()  # a refused read is not damage
             raise
 
     def _run(self, target_format: Format) -> int:
@@ -109,7 +109,7 @@ class Conversion:
         new = (self._write_stream if target_format is Format.LIBKESTREL else self._write_kestrel)(lines, digests, total)
         self.fs.sync_folder(self.folder)
         self._verify(target_format, digests, total)
-        self._watch.check()  # what could not be read might be missing in both
+        self._watch.check()  # items of a refused read might be missing in both
         self._put_in_place(ConversionPlan(f"{self.spool.own}/aside.{self.now_ms}", self.old, new))
         return sum(digest.items for digest in digests.values())
 
@@ -146,7 +146,7 @@ class Conversion:
         return Format.KESTREL
 
     def _clean(self) -> None:
-        """Remove what an interrupted run has left; without a plan it was worth nothing."""
+        """Remove what an interrupted run has left. Without a plan it is of no use."""
         self.fs.make_folder(self.folder)
         for name, regular in self.fs.list(self.folder):
             if regular:
@@ -180,7 +180,7 @@ class Conversion:
         return {name: journal.line for name, journal in journals}
 
     def _write_stream(self, lines: dict[str, Line], digests: dict[str, Digest], total: int) -> list[str]:
-        """Merge the queues into one: what stands at the head of several becomes one item of all of them."""
+        """Merge the queues into one: an item at the head of several queues becomes one item of all of them."""
         writer = SegmentFiles(self.fs, self.folder, self.queue, self._first_number())
         positions = {name: Position() for name in lines}
         segments = StreamSegments(self.fs, self.folder)
@@ -189,7 +189,7 @@ class Conversion:
             item = min(heads.values(), key=lambda head: head.added_ms)
             refuse_lost(item)
             if len(item.data) > DATA_BYTES_MAX:
-                raise Refusal(f"an item of {len(item.data)} bytes: libkestrel's format holds 16MB at most")
+                raise Refusal(f"an item of {len(item.data)} bytes: libkestrel's format allows 16MB at most")
             item_id += 1
             writer.write(encode_put(item, item_id))
             for name, position in positions.items():
@@ -209,7 +209,7 @@ class Conversion:
         return file_name
 
     def _first_number(self) -> int:
-        """Return a number behind every existing file: no new name may be an old one."""
+        """Return a number above those of all existing files, so that no new name is an old one."""
         numbers = [kestrel_files.parse(name).number for name in self.old]
         return max([self.now_ms, *(number + 1 for number in numbers)])
 
@@ -237,7 +237,7 @@ class Conversion:
         return done
 
     def _verify(self, target_format: Format, digests: dict[str, Digest], total: int) -> None:
-        """Read the new files back as a start would. Raises Refusal."""
+        """Read the new files back as recovery would. Raises Refusal."""
         lines = self._lines_of_new(target_format)
         done = 0
         for name, expected in digests.items():
@@ -246,7 +246,7 @@ class Conversion:
                 digest.add(lines[name].pop().item)
                 done = self._report_progress("verifying", done + 1, total)
             if digest != expected:
-                raise Refusal(f"the new files of {name} do not hold what the old ones do; nothing has been replaced")
+                raise Refusal(f"the new files of {name} differ from the old ones; nothing has been replaced")
 
     def _lines_of_new(self, target_format: Format) -> dict[str, Line]:
         entries = self.fs.list(self.folder)
@@ -271,7 +271,7 @@ class Conversion:
 
 
 class SegmentFiles:
-    """The writer of segments, one after the other, each synced when it is full."""
+    """The writer of segments, one after another, each synced when it is full."""
 
     def __init__(self, fs: Fs, folder: str, queue: str, number: int) -> None:
         self.fs = fs
@@ -336,5 +336,5 @@ def stream_refusal(name: str) -> str:
     parent = parent_of(name)
     parts = [parent, name.partition("+")[2]] if parent else [name]
     if parent and parts[1] == parent:
-        return f"{name} would be {parent} itself in libkestrel's format; empty it and delete it first"
+        return f"in libkestrel's format {name} would be {parent} itself; empty it and delete it first"
     return next((f"{name}: {why}" for part in parts if (why := libkestrel_files.name_error(part))), "")

@@ -1,6 +1,6 @@
-"""The life of one item, from the journal's records. What an id is depends on the format: in Kestrel's the place of the
-record that added the item, `FILE:BYTE`, or `xid=NUMBER` for every item that was open under that number; in libkestrel's
-the item's number; in a command log the job's id.
+"""The history of one item, from the journal's records. The id depends on the format. In Kestrel's it is the place of
+the record that added the item, `FILE:BYTE`, or `xid=NUMBER` for every item that was open under that number; in
+libkestrel's the item's number; in a command log the job's id.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ XID = re.compile(r"xid=(-?[0-9]+)")
 
 class History(Struct):
     """The events of an item, in the order of the records. `is_there`: the item is still in the queue, as far as they
-    tell. `note`: what they cannot tell.
+    show. `note`: what they cannot show.
     """
 
     format: str
@@ -56,7 +56,7 @@ def _of_kestrel(source: ReadSource, queue: str, item_id: str) -> History:
         first = trace.names()[0]
         note = ""
         if trace.begins_with_state(first):
-            note = f"{first} begins with what the queue held when it was written; what was before is in no file"
+            note = f"{first} begins with the state of the queue when it was written; earlier events are in no file"
         return History("kestrel", events, is_there, file_flaws(trace.flaws), note)
 
 
@@ -79,9 +79,9 @@ def _of_stream(source: ReadSource, family: str, queue: str, item_id: str) -> His
         events = trace.history(names, int(item_id))
         was_put = bool(events) and events[0].happened is Happened.ADDED
         if not was_put:
-            raise NotFound(f"no segment of {family} has an item {item_id}: never put, or in a segment that is gone")
+            raise NotFound(f"no segment of {family} has an item {item_id}: it was never put, or its segment is gone")
         closed = {event.queue for event in events}
-        note = "opens and aborts are not recorded; a reader's file begins anew with where it stands"
+        note = "opens and aborts are not recorded; a rewritten reader's file begins with its position"
         return History("libkestrel", events, not names <= closed, file_flaws(trace.flaws), note)
 
 
@@ -92,7 +92,7 @@ def _of_job(source: ReadSource, queue: str, job_id: str) -> History:
         steps = [step for step in trace.steps() if step.id == raw]
         names = {name for step in steps if (name := step.name())}
         if not steps or (names and queue not in names):
-            raise NotFound(f"no record of a job {job_id} of {queue}: never added, or cleaned away since it was over")
+            raise NotFound(f"no record of a job {job_id} of {queue}: never added, or removed by cleaning")
         events = [step.event() for step in steps]
         is_there = events[-1].happened not in (Happened.DELETED, Happened.EXPIRED)
         note = "" if names else "its addition is not in the log any more"

@@ -1,9 +1,9 @@
-"""A repaired copy of journal files: what a start would serve of them, in files without a flaw. The originals are only
+"""A repaired copy of journal files: what recovery would read from them, in files without flaws. The originals are only
 read.
 
-Files whose end alone is damaged are copied and cut there, as a start does. A queue in Kestrel's format of which a
-sealed file is damaged or gone is written anew, because later files speak of what stood there. A command log is copied
-record by record. Each queue is copied to a folder of work beside the new files first, recovered there, and read back.
+Files with a damaged end are copied and cut there, as recovery does. A queue in Kestrel's format with a damaged or
+missing sealed file is rewritten, because later files refer to its content. A command log is copied record by record.
+Each queue is first copied to a work folder in the target, recovered there, and read back.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ from staniel.journal.workq.trace import CmdLogTrace
 from staniel.queues.config import JournalDialect
 from staniel.queues.item import LOST_MS, Item, copy_of
 
-START_ONCE = "start a server on the spool once, or on a copy of the folder; it brings them up to date"
-WORK = "repair"  # in the own folder of the copy, while it is made
+START_ONCE = "start a server on the spool once, or on a copy of the folder, which brings them up to date"
+WORK = "repair"  # in the own folder of the copy, until it is complete
 COPIED = ("status", "paused")  # own files of a spool that are copied
 INTENTS = "intents"
 LEFT_BEHIND = {
@@ -63,13 +63,13 @@ PARSERS = (kestrel_files.parse, libkestrel_files.parse)
 
 
 class CannotRepair(Exception):
-    """The error for files that cannot be repaired. No copy has been made; the text says why and what to do."""
+    """The error for files that cannot be repaired. No copy has been made. The text says why and what to do."""
 
 
 class Repaired(Struct):
-    """The result for a queue, family or command log, or for work that the last server has left to finish: the items or
-    records in its new files, and what of the old ones could not be read. `lost_items`: of a queue that was written
-    anew, those that are known to be missing.
+    """The result for a queue, family or command log, or for work that the last server left unfinished: the items or
+    records in its new files, and the unreadable parts of the old ones. `lost_items`: for a rewritten queue, the items
+    that are known to be missing.
     """
 
     name: str
@@ -87,8 +87,8 @@ class Repaired(Struct):
 
 
 class Repair:
-    """The repair of the files `names` of `folder`, all if that is None, into the empty folder `target`. No server may
-    have either.
+    """The repair of the files `names` of `folder`, or of all if that is None, into the empty folder `target`. No server
+    may use either folder.
     """
 
     def __init__(
@@ -104,8 +104,9 @@ class Repair:
         self._mixed: set[str] = set()
 
     def run(self) -> Iterator[Repaired]:
-        """Make the repaired copy. Raises CannotRepair before anything is made; OSError, JournalFailure: then the copy
-        is marked as unfinished. Any refused call ends the repair: only bytes that were read can be damaged.
+        """Make the repaired copy. Raises CannotRepair before anything is made. Raises OSError, JournalFailure; the copy
+        is marked as unfinished then. Any refused call ends the repair, because only bytes that were read can be known
+        to be damaged.
         """
         for repaired in self._made():
             self._watch.check()
@@ -115,7 +116,7 @@ class Repair:
         clear_mark(self.fs, f"{self.target}/{OWN_FOLDER}", self._version())
 
     def _made(self) -> Iterator[Repaired]:
-        """Make the copy, with the mark that keeps servers off it. Raises as `run` does."""
+        """Make the copy, with the mark that prevents servers from starting on it. Raises as `run` does."""
         fs, folder = self.fs, self.folder
         if self._names is None:
             self._check_version()
@@ -144,8 +145,8 @@ class Repair:
         yield from self._left_behind(left) if self._names is not None else self._copy_own()
 
     def _version(self) -> bytes:
-        """Return the version that the copy gets. Empty: only some files are copied, or no server has used the folder.
-        Raises OSError.
+        """Return the version for the copy; "" if only some files are copied, or no server has used the folder. Raises
+        OSError.
         """
         own_folder = f"{self.folder}/{OWN_FOLDER}"
         if self._names is not None or not is_there(self.fs, f"{own_folder}/{VERSION}"):
@@ -162,8 +163,8 @@ class Repair:
             raise CannotRepair(str(refused)) from refused
 
     def _look_at(self, left: Unfinished) -> None:
-        """Verify that a copy of the spool would be complete without work that must be done in the spool itself. Raises
-        CannotRepair.
+        """Verify that a copy of the spool would be complete: no work is unfinished that must be done in the spool
+        itself. Raises CannotRepair.
         """
         fs, folder = self.fs, self.folder
         match left.work:
@@ -173,7 +174,7 @@ class Repair:
                 raise CannotRepair(f"a conversion in {folder} is not finished: finish `staniel journal convert` first")
             case Work.FAILED_SYNC:
                 if FailedSyncMarker(UnsyncedNames(fs), left.path, folder=folder).read().changes_files:
-                    raise CannotRepair(f"a start has begun to write the files of {folder} anew: {START_ONCE}")
+                    raise CannotRepair(f"a start has begun to rewrite the files of {folder}: {START_ONCE}")
             case Work.REDO_LOG:
                 self._look_at_log()
             case Work.TRANSFERS | Work.PUT_KEYS | Work.OPERATION:
@@ -182,7 +183,9 @@ class Repair:
                 assert_never(left.work)
 
     def _look_at_log(self) -> None:
-        """Verify that no journal lacks what the redo log has: the copy would lack it too. Raises CannotRepair."""
+        """Verify that the journals have everything that the redo log has; the copy would lack the rest. Raises
+        CannotRepair.
+        """
         own_folder = f"{self.folder}/{OWN_FOLDER}"
         if is_of_later_version(self.fs, own_folder):
             raise CannotRepair(f"the redo log of {self.folder} is of a later version of staniel: use that one")
@@ -190,8 +193,8 @@ class Repair:
         lacking = [path for path, _ in changed if self._names is None or path.rpartition("/")[2] in self._names]
         if lacking:
             raise CannotRepair(
-                f"a power cut has left {len(lacking)} journals, such as {lacking[0]}, so that they are not what the "
-                f"redo log says: {START_ONCE}"
+                f"after a power cut {len(lacking)} journals, such as {lacking[0]}, lack changes that the "
+                f"redo log has: {START_ONCE}"
             )
 
     def _kestrel(self, queue: str, names: list[str]) -> Repaired:
@@ -229,7 +232,7 @@ class Repair:
         return repaired
 
     def _write_anew(self, queue: str, recovered: Recovered) -> tuple[int, int]:
-        """Write one file with the items of the queue. Returns (how many items, how many are lost)."""
+        """Write one file with the items of the queue. Return (how many items, how many are lost)."""
         replay, encoder = recovered.replay, Encoder(JournalDialect.DOCUMENTS)
         opened = {xid: delivery for xid, delivery in replay.open.items() if not _is_lost(delivery.item)}
         lost_items = len(replay.open) - len(opened)
@@ -255,7 +258,7 @@ class Repair:
         return count, lost_items
 
     def _count(self, queue: str, folder: str) -> int:
-        """Return how many items the files of a queue hold."""
+        """Return how many items are in the files of a queue."""
         trace, files = ReadSource(self.fs, folder).kestrel(queue)
         with closing(files):
             for _ in trace.steps():
@@ -282,7 +285,7 @@ class Repair:
         return repaired
 
     def _jobs(self, source: ReadSource) -> Repaired:
-        """Copy every record that can be read, into segments of the same names."""
+        """Copy every readable record into segments of the same names."""
         folder = self.target if source.cmdlog == self.folder else f"{self.target}/{CMDLOG_FOLDER}"
         self.fs.make_folder(folder)
         lost = self._flaws(source.cmdlog, "")
@@ -313,7 +316,9 @@ class Repair:
             repaired.files.append(name)
 
     def _flaws(self, folder: str, queue: str) -> list[FileFlaw]:
-        """Return the flaws that `verify` finds, in the files of a queue or, without one, of a command log alone."""
+        """Return the flaws that `verify` finds in the files of a queue; without a queue, in those of the
+        command log.
+        """
         flaws = []
         for inspection in inspect(self.fs, folder, frozenset((queue,) if queue else ())):
             name = inspection.path.removeprefix(f"{folder}/")
@@ -325,7 +330,7 @@ class Repair:
     def _check(self, repaired: Repaired, folder: str) -> None:
         queue = "" if repaired.format == "workq" else repaired.name
         left = self._flaws(folder, queue) if repaired.files else []
-        assert not left, f"the new files of {repaired.name} are not sound: {left[0]}"
+        assert not left, f"the new files of {repaired.name} have a flaw: {left[0]}"
 
     def _copy(self, old: str, new: str) -> None:
         size, at = self.fs.size(old), 0
@@ -362,8 +367,8 @@ class Repair:
                         self.fs.remove(f"{folder}/{name}")
 
     def _copy_own(self) -> Iterator[Repaired]:
-        """Copy the spool's state besides its journals, and the work that the last server has left to finish: the next
-        start does that, as it would in the old spool. Yields the work that a start on the copy cannot do.
+        """Copy the rest of the spool's state, and the work that the last server left unfinished. A start on the copy
+        finishes that, as it would in the old spool. Yield the work that it cannot finish.
         """
         own, new = f"{self.folder}/{OWN_FOLDER}", f"{self.target}/{OWN_FOLDER}"
         for name in COPIED:
@@ -375,7 +380,7 @@ class Repair:
         yield from self._copy_undos(f"{own}/{UNDO_FOLDER}", f"{new}/{UNDO_FOLDER}")
 
     def _left_behind(self, left: list[Unfinished]) -> Iterator[Repaired]:
-        """Yield the unfinished work that is not copied, because only some files are."""
+        """Yield the unfinished work that is not copied because only some files are copied."""
         names = self._names or frozenset()
         queues = {family_of(parse(name).queue) for name in names for parse in PARSERS}
         for work in left:
@@ -385,8 +390,8 @@ class Repair:
                 yield Repaired(work.path.removeprefix(f"{self.folder}/{OWN_FOLDER}/"), "unfinished", [], 0, why_not=why)
 
     def _copy_intents(self, old: str, new: str) -> Iterator[Repaired]:
-        """Copy the intents that a start on the copy can follow. A start finds the item of an intent by its transaction
-        or id, in a queue that is written anew, too; but not its copy, which was at a place in a file.
+        """Copy the intents that a start on the copy can use. Recovery finds the item of an intent by its transaction or
+        id, also in a rewritten queue. But it does not find the copy, which was at a place in a file.
         """
         log = TransferLog(self.fs, old)
         under_way = log.read()
@@ -418,9 +423,9 @@ class Repair:
             yield Repaired(KEYS_FOLDER, "keys", [], 0, why_not=why)
 
     def _copy_undos(self, old: str, new: str) -> Iterator[Repaired]:
-        """Copy the files of operations that a start on the copy can follow. A start finds by a number or an id which
-        items have left, also in a queue that is written anew; but it would look for arriving items at a place in a file
-        that is another now.
+        """Copy the files of operations that a start on the copy can continue. Recovery finds by a number or an id which
+        items have left, also in a rewritten queue. But it would search for arriving items at a place in a file that is
+        a different file now.
         """
         fs = self.fs
         names = fs.list(old) if _has_folder(fs, old) else []
@@ -436,7 +441,7 @@ class Repair:
                 self._copy(f"{old}/{name}", f"{new}/{name}")
                 if (size := fs.size(f"{new}/{name}")) > content.end:
                     fs.truncate(f"{new}/{name}", content.end)
-                    flaw = Flaw(content.end, size - content.end, "no whole frame begins there", True)
+                    flaw = Flaw(content.end, size - content.end, "no whole frame begins at that byte", True)
                     yield self._cut_undo(name, content, flaw)
                 fs.sync_folder(new)
 
@@ -446,12 +451,14 @@ class Repair:
         return Repaired(path, UNDO_FOLDER, [path], content.counts()[0], lost=lost)
 
     def _is_lost_on(self, source: str, target: str) -> bool:
-        """Tell whether a start on the copy could not know which items of `source` have left, or arrived in `target`."""
+        """Tell whether a start on the copy could not find out which items of `source` have left, or arrived in
+        `target`.
+        """
         return target in self._anew or not self._mixed.isdisjoint(map(family_of, (source, target)))
 
     def _unfinished(self, name: str, source: str, target: str) -> Repaired:
         way = f"on their way from {source} to {target}" if target not in (source, "") else f"of {source} being purged"
-        why = f"items were {way}, and their journals are written anew or not copied: some may be in both, or back"
+        why = f"items were {way}, and their journals are rewritten or not copied: some may be in both, or return"
         return Repaired(name, "unfinished", [], 0, why_not=why)
 
 

@@ -17,7 +17,7 @@ from staniel.journal.workq import files as workq_files
 from staniel.journal.workq.trace import CmdLogTrace
 from staniel.queues.names import parent_of
 
-JOBS = "command log"  # no queue is called so: names have no blanks
+JOBS = "command log"  # no queue can have this name, because names have no blanks
 
 
 class NotFound(Exception):
@@ -25,7 +25,7 @@ class NotFound(Exception):
 
 
 class FileFlaw(Struct, frozen=True):
-    """A flaw of a file: the part that cannot be read."""
+    """A flaw of a file: its unreadable part."""
 
     file: str
     flaw: Flaw
@@ -42,13 +42,11 @@ class ReadSource:
         self.cmdlog = next((path for path in (folder, f"{folder}/{CMDLOG_FOLDER}") if _has_segments(fs, path)), "")
 
     def queues(self) -> list[str]:
-        """Return every queue that has files of its own, and each family of libkestrel's format, in order of their
-        names.
-        """
+        """Return every queue that has files of its own, and each family of libkestrel's format, sorted by name."""
         return sorted([*self.listing.kestrel, *self.listing.streams])
 
     def names(self) -> dict[str, list[str]]:
-        """Return the present file names of each of `queues()`, by one listing. Raises OSError."""
+        """Return the present file names of each of `queues()`, from one listing. Raises OSError."""
         names: dict[str, list[str]] = {queue: [] for queue in self.queues()}
         for name, regular in self.fs.list(self.folder):
             for queue, those in (
@@ -60,7 +58,7 @@ class ReadSource:
         return names
 
     def family(self, queue: str) -> str:
-        """Return the name under which libkestrel's files of a queue stand; empty if it has none."""
+        """Return the name under which the libkestrel files of a queue are stored; "" if it has none."""
         name = parent_of(queue) or queue
         return name if name in self.listing.streams else ""
 
@@ -72,8 +70,8 @@ class ReadSource:
             raise NotFound(f"there is no queue {queue} in {self.folder}")
 
     def kestrel(self, queue: str, listed: list[str] | None = None) -> tuple[KestrelTrace, FrozenFs]:
-        """Return the trace of a queue in Kestrel's format, and its files, to be closed. `listed`: as for FrozenFs.
-        Raises OSError.
+        """Return the trace of a queue in Kestrel's format, and its files, which the caller closes. `listed`: as in
+        FrozenFs. Raises OSError.
         """
         frozen = FrozenFs(self.fs, self.folder, lambda name: kestrel_files.parse(name).queue == queue, listed)
         files = kestrel_files.sort_out(frozen.list(self.folder))[0].get(queue)
@@ -81,8 +79,8 @@ class ReadSource:
         return KestrelTrace(frozen, self.folder, files or none, self.progress), frozen
 
     def stream(self, family: str, listed: list[str] | None = None) -> tuple[StreamTrace, FrozenFs]:
-        """Return the trace of a family in libkestrel's format, and its files, to be closed. `listed`: as for FrozenFs.
-        Raises OSError.
+        """Return the trace of a family in libkestrel's format, and its files, which the caller closes. `listed`: as in
+        FrozenFs. Raises OSError.
         """
         frozen = FrozenFs(self.fs, self.folder, lambda name: libkestrel_files.parse(name).queue == family, listed)
         files = libkestrel_files.group_by_queue(frozen.list(self.folder)).get(family)
@@ -90,7 +88,7 @@ class ReadSource:
         return StreamTrace(frozen, self.folder, files or none, self.progress), frozen
 
     def jobs(self) -> tuple[CmdLogTrace, FrozenFs]:
-        """Return the trace of the command log, and its files, to be closed. Raises OSError, NotFound."""
+        """Return the trace of the command log, and its files, which the caller closes. Raises OSError, NotFound."""
         if not self.cmdlog:
             raise NotFound(f"there is no command log in {self.folder}")
         frozen = FrozenFs(self.fs, self.cmdlog, lambda name: bool(workq_files.segment_numbers([(name, True)])))

@@ -13,12 +13,12 @@ from staniel.journal.tools.contents import job_state, replayed
 from staniel.journal.tools.source import JOBS, FileFlaw, ReadSource, file_flaws
 from staniel.queues.jobs.times import NS_A_MS
 
-BATCHES = 16  # number of batches of queues: their files are listed before and after each batch
+BATCHES = 16  # of queues: their files are listed before and after each batch
 
 
 class LineStats(Struct):
-    """The items of one queue, or the jobs of one name. Times are those of the additions, None where there are none.
-    `states`: how many are in which; items are "waiting" or "open".
+    """The items of one queue, or the jobs of one name. Times are those of the additions, None if there are none.
+    `states`: how many are in each state; items are "waiting" or "open".
     """
 
     states: dict[str, int] = field(default_factory=dict)
@@ -35,8 +35,8 @@ class LineStats(Struct):
 
 
 class QueueStats(Struct):
-    """The files that stand under one name, and what is in them. `lines`: of each queue or name of jobs that they are
-    for. `packed_bytes`: what they would have if only that were in them which is needed now.
+    """The files with one name, and their content. `lines`: of each queue or name of jobs in them. `packed_bytes`: the
+    size that they would have with nothing but what is needed now.
     """
 
     name: str
@@ -54,7 +54,7 @@ class QueueStats(Struct):
 
 
 def stats(source: ReadSource, now_ms: int, queues: frozenset[str] = frozenset()) -> Iterator[QueueStats]:
-    """Yield the statistics of every queue, then of the command log; or of `queues` alone. Raises OSError."""
+    """Yield the statistics of every queue, then of the command log; or only of `queues`. Raises OSError."""
     names = [name for name in source.queues() if not queues or name in queues]
     step = -(-len(names) // BATCHES)
     before = source.names()
@@ -62,7 +62,7 @@ def stats(source: ReadSource, now_ms: int, queues: frozenset[str] = frozenset())
         rows = [_of_queue(source, name, before[name]) for name in names[at : at + step]]
         after = source.names()
         for row in rows:
-            # Files may have been missed if some have come or gone meanwhile: read these queues again, one by one.
+            # If files have come or gone meanwhile, some may have been missed: read these queues again, one by one.
             yield row if before[row.name] == after[row.name] else _of_queue(source, row.name, None)
         before = after
     if source.cmdlog and not queues:

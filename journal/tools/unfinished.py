@@ -1,5 +1,5 @@
-"""The work that the last server of a spool has left to finish, which a start does. Every tool that changes journals, or
-copies them, asks here first: without that work the journals say less, or more, than a start would serve.
+"""The work that the last server of a spool left unfinished; a start finishes it. Every tool that changes or copies
+journals checks here first: without that work the journals contain less, or more, than a start would serve.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Work(Enum):
 
 
 class Unfinished(Struct, frozen=True):
-    """An unfinished work. `queue`: its queue, or its fan-out family; empty for the spool as a whole, or if the queue is
+    """Unfinished work. `queue`: its queue, or its fan-out family; "" for the spool as a whole, or if the queue is
     unknown. `path`: the file that shows it.
     """
 
@@ -58,7 +58,7 @@ def unfinished_work(fs: Fs, folder: str) -> list[Unfinished]:
     if is_there(fs, path):
         log = TransferLog(fs, path)
         names = [name for intent in log.read() for name in (intent.source, intent.target)]
-        lost = [""] if log.damage.lost else []  # a line that cannot be read may be about any queue
+        lost = [""] if log.damage.lost else []  # an unreadable line may be about any queue
         unfinished += [
             Unfinished(Work.TRANSFERS, path, name) for name in dict.fromkeys([*lost, *map(family_of, names)])
         ]
@@ -81,7 +81,7 @@ def _put_keys(fs: Fs, own: str) -> list[Unfinished]:
 
 
 def _operations(fs: Fs, folder: str) -> list[Unfinished]:
-    """Return the unfinished operations. The file of a later version may be about any queue; a file without content took
+    """Return the unfinished operations. A file of a later version may be about any queue. A file without content took
     no items.
     """
     try:

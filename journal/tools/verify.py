@@ -1,6 +1,6 @@
-"""Read the journal files of a spool record by record and compare them with their checksums, whatever their format.
+"""Read the journal files of a spool record by record and compare them with their checksums, in every format.
 
-Nothing is changed. The command line prints what is found (server/cli/verify.py).
+Nothing is changed. The command line prints the results (server/cli/verify.py).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from staniel.journal.spool_listing import first_bytes
 from staniel.journal.workq import dump as workq_dump
 from staniel.journal.workq import files as workq_files
 
-GONE = "a sealed file that is not there any more"
-ZEROS_MIN = 8  # zeros at the end of an item: a binary number ends in fewer
+GONE = "a missing sealed file"
+ZEROS_MIN = 8  # zeros at the end of an item; binary numbers end in fewer
 CMDLOG_FOLDER = f"{kestrel_files.OWN_FOLDER}/{workq_files.OWN_FOLDER}"
 
 
 class Inspection(Struct):
-    """The result for a file. `records` that can be read; `has_checksums`: whether a flipped bit would have been noticed
-    wherever it is; `flaws` by their first byte. `hints`: bytes that may be a flaw, and may be as they were written.
+    """The result for a file. `records`: how many can be read. `has_checksums`: any flipped bit would have been noticed.
+    `flaws`: by their first byte. `hints`: bytes that look like a flaw, but may be right.
     """
 
     path: str
@@ -50,15 +50,14 @@ class Inspection(Struct):
 
 
 Reader = Callable[[Fs, Inspection, bool], None]
-"""A reader of one file; the last argument: whether the file's end may be torn, because it is the one that is written
-to.
-"""
+"""A reader of one file. The last argument is whether the file's end may be torn, because it is the current file."""
 Journal = tuple[str, Reader, bool]
 
 
 def inspect(fs: Fs, folder: str, queues: frozenset[str] = frozenset()) -> Iterator[Inspection]:
-    """Inspect every journal file of a spool or of a command log's folder, or those of `queues` alone; a command log's
-    jobs are of all queues. Raises OSError for the folder; a file that the system refuses to read has a refusal.
+    """Inspect every journal file of a spool or of a command log's folder, or only those of `queues`; the jobs of a
+    command log belong to all queues. Raises OSError for the folder. A file that the system refuses to read gets a
+    refusal.
     """
     for name, read, is_written in _journals(fs, folder, queues):
         inspection = Inspection(f"{folder}/{name}")
@@ -91,7 +90,7 @@ def _journals(fs: Fs, folder: str, queues: frozenset[str]) -> Iterator[Journal]:
 
 
 def _gone(fs: Fs, folder: str, queues: frozenset[str], names: set[str]) -> Iterator[Journal]:
-    """Yield the sealed files of which only a sidecar is left."""
+    """Yield the missing sealed files that still have a sidecar."""
     for name in sorted(sidecar.names_in(fs, folder)):
         parsed = kestrel_files.parse(name)
         if parsed.kind is kestrel_files.Kind.ARCHIVE and name not in names and (not queues or parsed.queue in queues):
@@ -108,13 +107,13 @@ def _missing(fs: Fs, inspection: Inspection, is_written: bool) -> None:
 
 
 def _segments(fs: Fs, folder: str, own: kestrel_files.Files, stream: libkestrel_files.StreamFiles) -> set[str]:
-    """Return the files that are libkestrel's segments. Kestrel's archives have the same names. Where other files are
-    Kestrel's, the first bytes of each file tell; else all files are segments if there is a reader's file, or if one of
-    them begins like a segment.
+    """Return the files that are libkestrel's segments; Kestrel's archives have the same names. If other files are
+    Kestrel's, the first bytes of each file decide. Otherwise all files are segments if there is a reader's file, or if
+    one of them begins like a segment.
     """
     begin_so = set[str]()
     for name in stream.segments:
-        with suppress(OSError):  # it has a refusal when it is read as a whole
+        with suppress(OSError):  # it gets a refusal when it is read as a whole
             if first_bytes(fs, f"{folder}/{name}") == SEGMENT_MAGIC:
                 begin_so.add(name)
     if own.current or own.packs:
@@ -143,8 +142,8 @@ def _of_cmdlog(fs: Fs, folder: str, below: str) -> Iterator[Journal]:
 
 
 def is_written_to(fs: Fs, path: str) -> bool:
-    """Tell whether the end of this file may be torn: the file is the one of its journal that is written to, as the
-    files beside it tell, or there are none beside it. Raises OSError.
+    """Tell whether the end of this file may be torn: it is the current file of its journal, or there are no other files
+    in its folder to tell. Raises OSError.
     """
     folder, _, name = path.rpartition("/")
     if workq_dump.is_cmdlog(fs, path):
@@ -158,8 +157,8 @@ def is_written_to(fs: Fs, path: str) -> bool:
 
 
 def begun_stream(fs: Fs, path: str) -> Flaw | None:
-    """Return the torn end of a libkestrel file that has not all of its first bytes; None if it is no such file. Raises
-    OSError.
+    """Return the torn end of a libkestrel file that lacks some of its first bytes; None if it is not such a file.
+    Raises OSError.
     """
     begin = first_bytes(fs, path)
     folder, _, name = path.rpartition("/")
@@ -189,21 +188,22 @@ def _reader(fs: Fs, inspection: Inspection, is_written: bool) -> None:
 
 
 def _stream(fs: Fs, inspection: Inspection, is_written: bool, magic: bytes) -> None:
-    """Read a segment or a reader's file. An empty file is sound: a crash came between its creation and its first
+    """Read a segment or a reader's file. An empty file has no flaw: a crash came between its creation and its first
     bytes.
     """
     begin = first_bytes(fs, inspection.path)
     if begin == magic:
         end = _records(fs, inspection, LibkestrelDumper(magic), is_written)
         if not inspection.flaws and not is_zero(fs, inspection.path, end, inspection.bytes):
-            inspection.flaws.append(Flaw(end, inspection.bytes - end, "bytes behind the end of the data"))
+            inspection.flaws.append(Flaw(end, inspection.bytes - end, "bytes after the end of the data"))
     elif inspection.bytes:
         torn = is_written and is_partial_magic(begin, magic)
-        inspection.flaws.append(Flaw(0, inspection.bytes, CUT_SHORT if torn else "another file's first bytes", torn))
+        why = CUT_SHORT if torn else "the first bytes are those of another kind of file"
+        inspection.flaws.append(Flaw(0, inspection.bytes, why, torn))
 
 
 def _records(fs: Fs, inspection: Inspection, dumper: Dumper, is_written: bool) -> int:
-    """Count the records and return where the last one ends."""
+    """Count the records. Return where the last one ends."""
     end = dumper.start
     last: Run | None = None
     try:
@@ -219,8 +219,8 @@ def _records(fs: Fs, inspection: Inspection, dumper: Dumper, is_written: bool) -
 
 
 def _look_for_zeros(inspection: Inspection, last: Row | None) -> None:
-    """Look for zeros at the end of the last item. A file system may know a file's new size before it has the bytes, and
-    show zeros for them after power loss.
+    """Report zeros at the end of the last item. After power loss a file system may have a file's new size but not its
+    bytes, and show zeros for them.
     """
     if last is None or not last.data:
         return
@@ -234,7 +234,7 @@ def _cmdlog(fs: Fs, inspection: Inspection, is_written: bool) -> None:
     """Read a segment of a command log, in which each record has a checksum of its own."""
     inspection.has_checksums = True
     if is_written and not inspection.bytes:
-        return  # a crash came between its creation and its first bytes
+        return  # a crash came between the segment's creation and its first bytes
     for record in workq_dump.dump_segment(fs, inspection.path):
         why = str(record.get("damaged", ""))
         if not why:

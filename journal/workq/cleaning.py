@@ -1,14 +1,14 @@
 """Cleaning of a command log: rounds, and the rewriting of one segment without the records that are not needed.
 
 At intervals a round visits the sealed segments, oldest first, and rewrites those that are due. A generator does the
-work in slices; syncs go through the commit group, and the generator waits for them between slices. A successor is
+work in slices. Syncs go through the commit group, and the generator waits for them between slices. A successor is
 written and synced, takes the segment's name, and the folder is synced before any newer segment is touched. Sources:
 "Cleaning Cycle Strategy" and "Rewrite Process" of the workq command log.
 
 The original drops an addition when its job's time to live is over, and all other records once the job is gone; so a
 deleted job comes back after a restart. Here an addition is dropped with its job, the oldest segments first, and the
-record that ended a job is dropped only when no segment up to its own has the addition of a job that is over. Where the
-system refuses to remove or to replace a segment, only the ends of the jobs that are in it stay.
+record that ended a job is dropped only if no segment up to its own has the addition of an ended job. If the system
+refuses to remove or to replace a segment, only the ends of the jobs in it stay.
 """
 
 from __future__ import annotations
@@ -34,12 +34,14 @@ from staniel.queues.jobs.times import NEVER_MS, NS_A_MS
 
 AMPLE = 1 << 62  # bytes of room: the disk is not full
 SLICE_BYTES = 32 << 10  # some 500 small records, about a millisecond
-STAYED_IDS_MAX = 50_000  # 5 MB
-HASTE_SLICE_BYTES = 128 << 10  # on a full disk, where all clients wait for the end of the round
+STAYED_IDS_MAX = 50_000  # together 5 MB
+HASTE_SLICE_BYTES = 128 << 10  # on a full disk, while all clients wait for the end of the round
 
 
 class CleaningResult(Struct):
-    """The result of a round: segments rewritten, segments removed, bytes freed, and why it ended early, or ""."""
+    """The result of a round: segments rewritten, segments removed, bytes freed, and why it ended early; "" if it did
+    not.
+    """
 
     cleaned: int = 0
     removed: int = 0
@@ -49,7 +51,7 @@ class CleaningResult(Struct):
 
 class Cleaner:
     """The cleaner of a command log. It runs a round every `every_ms`; 0: never. `tell` gets the result of each round.
-    The caller runs `run_slice` at `next_ms`.
+    The caller calls `run_slice` at `next_ms`.
     """
 
     def __init__(self, log: CmdLog, jobs: Jobs, every_ms: int, report: Callable[[CleaningResult], None]) -> None:
@@ -64,8 +66,8 @@ class Cleaner:
         self._release: Callable[[], None] | None = None
         self._outcome = CleaningResult()
         self._room = AMPLE
-        self._refused: set[int] = set()  # segments that the system has refused to remove or to replace
-        self._stayed: set[bytes] = set()  # in this round: jobs that are over and whose additions these still have
+        self._refused: set[int] = set()  # segments that the system refused to remove or to replace
+        self._stayed: set[bytes] = set()  # in this round: ended jobs whose additions are still in those segments
 
     @property
     def refused_segments(self) -> int:
@@ -82,7 +84,7 @@ class Cleaner:
         return self._round is None
 
     def next_ms(self) -> int:
-        """Return when to call `run_slice` next; NEVER_MS while a sync is waited for."""
+        """Return when to call `run_slice` next; NEVER_MS while waiting for a sync."""
         if self._round is None:
             return self._due_ms
         return NEVER_MS if self._waits else self._now_ms
@@ -92,7 +94,7 @@ class Cleaner:
         return self._rewrite is not None and self._rewrite.waits
 
     def run_slice(self, now_ms: int) -> None:
-        """Do a slice of work, if any is due. A full disk or a read error ends the round; the log goes on."""
+        """Do a slice of work, if any is due. A full disk or a read error ends the round; the log continues."""
         self._now_ms = now_ms
         if self._round is None:
             if now_ms < self._due_ms:
@@ -111,7 +113,7 @@ class Cleaner:
             self._end_round(f"{workq_files.READ_LOCK} is held by another program")
 
     def start_round_now(self, now_ms: int, room: int) -> None:
-        """Begin a round now: the disk is full. It leaves out segments that take more than `room` bytes to rewrite, and
+        """Begin a round now, because the disk is full. Skip segments that take more than `room` bytes to rewrite, and
         those that are mostly needed.
         """
         if any(segment.is_mostly_dead and segment.kept_bytes <= room for segment in self.log.sealed()):
@@ -119,7 +121,7 @@ class Cleaner:
             self._due_ms = now_ms
 
     def stop(self) -> None:
-        """End a running round; an unfinished successor is removed."""
+        """Stop a running round and remove its unfinished successor."""
         if self._round is not None:
             self._end_round("the server stops")
 
@@ -145,9 +147,9 @@ class Cleaner:
         segments = log.sealed()
         dead = {segment.number: segment.dead for segment in segments}
         newer_bytes = sum(segment.size for segment in segments)
-        # Whether records that ended a job may be dropped: no older segment has the addition of a job that was over when
-        # the round began, and the clock is not behind the times of earlier records, which could seem to be of a new
-        # job.
+        # Tell whether records that ended a job may be dropped: no older segment has the addition of a job that had
+        # ended when the round began, and the clock is not behind the times of earlier records, which could seem to
+        # belong to a new job.
         ends_may_go = self._now_ms * NS_A_MS + log.ahead_ns > log.latest_ns
         for segment in segments:
             newer_bytes -= segment.size
@@ -158,8 +160,8 @@ class Cleaner:
 
     def _is_due(self, segment: CmdLogSegment, newer_bytes: int) -> bool:
         """Tell whether to rewrite the segment: its average end of life has passed (the document's rule), or half of its
-        additions are dead, or dead ones keep records of newer segments from being dropped. On a full disk: half of its
-        additions are dead, and there is room for what it keeps.
+        additions are dead, or dead ones prevent records of newer segments from being dropped. On a full disk: half of
+        its additions are dead, and there is room for the rest.
         """
         if segment.kept_bytes > self._room:
             return False
@@ -170,8 +172,8 @@ class Cleaner:
         return segment.dead > 0 and newer_bytes >= segment.size
 
     def _clean(self, segment: CmdLogSegment, ends_may_go: bool) -> Generator[None, None, bool]:
-        """Rewrite one segment. Returns whether the jobs are known that are over and whose additions are left in it, in
-        `_stayed`. A call that the system refuses leaves the segment as it is, and the round goes on with the next one.
+        """Rewrite one segment. Return whether all ended jobs whose additions are left in it are in `_stayed`. If the
+        system refuses a call, the segment stays as it is, and the round continues with the next one.
         """
         rewrite = self._rewrite = Rewrite(self.log, self.jobs, segment, self._stayed, ends_may_go=ends_may_go)
         if self._room < AMPLE:
@@ -181,7 +183,7 @@ class Cleaner:
         except OSError as error:
             if error.errno in BROKEN_ERRNOS or error.errno in FULL_ERRNOS:
                 raise
-            with suppress(OSError):  # a successor that stays is removed by the next rewriting of the segment
+            with suppress(OSError):  # the next rewriting of the segment removes a remaining successor
                 rewrite.abandon()
             self._outcome.why = described(error)
             self._rewrite = None
@@ -195,7 +197,9 @@ class Cleaner:
         return rewrite.is_complete
 
     def _keep_ends_of(self, over: set[bytes]) -> bool:
-        """Have the records kept in this round that ended these jobs; False: they are too many to be known."""
+        """Keep the records that ended these jobs, in this round. Return False if the jobs are too many to be
+        remembered.
+        """
         if len(self._stayed) + len(over) > STAYED_IDS_MAX:
             return False
         self._stayed |= over
@@ -219,8 +223,8 @@ class SuccessorFile(SeparateDevice):
 
 
 class SyncCall(SeparateDevice):
-    """A sync of more than one file, or of a folder, in the form in which the commit group takes it. `file`: the one
-    that is closed with it.
+    """A sync of several files, or of a folder, in the form that the commit group takes. `file`: the file that is closed
+    with it.
     """
 
     def __init__(self, sync: Callable[[], None], file: File | None = None) -> None:
@@ -236,10 +240,10 @@ class SyncCall(SeparateDevice):
 
 
 class Rewrite:
-    """The rewriting of one segment. `ends_may_go`: no older segment has the addition of a job that was over when the
-    round began, but of those in `stayed`. Results: `freed_bytes`; `is_removed` if nothing was left; `is_complete`
-    unless the segment was not as known; `is_read` once `over` has the jobs whose additions can be dropped (more than
-    STAYED_IDS_MAX are not all there).
+    """The rewriting of one segment. `ends_may_go`: no older segment has the addition of a job that had ended when the
+    round began, except of those in `stayed`. Results: `freed_bytes`; `is_removed` if nothing was left; `is_complete`
+    unless the segment was not as known; `is_read` once `over` has the jobs whose additions can be dropped (it may lack
+    some if there are more than STAYED_IDS_MAX).
     """
 
     def __init__(
@@ -282,8 +286,9 @@ class Rewrite:
             return
         self.is_read = True
         if self._dropped:
-            # A dropped record may belong to a job whose end is not synced yet. If a power cut took the end, the job
-            # would be as it was before that record. With sync "always" the group syncs the end with the same request.
+            # A dropped record may belong to a job whose end is not synced yet. If a power cut lost the end, the job
+            # would return to its state before that record. With sync "always" the group syncs the end with the same
+            # request.
             yield from self._sync(file if log.sync_ms == SYNC_ALWAYS else self._with_log(file))
         if self._dropped and self._kept:
             fs.rename(self._successor, self._path)
@@ -294,7 +299,7 @@ class Rewrite:
         yield from self._finish_segment(size)
 
     def abandon(self) -> None:
-        """Remove the successor; the segment stays as it is. Raises OSError."""
+        """Remove the successor. The segment stays as it is. Raises OSError."""
         group = self.log.group
         synced: File | None = self._file
         if self.request is not None and not self.request.is_done:
@@ -303,14 +308,14 @@ class Rewrite:
         if self._file is None:
             return
         assert synced is not None
-        # A sync that was cut short has left the file to the next one, and a sync that runs needs it open.
+        # A sync that was cut short has left the file to the next one, and a running sync needs it open.
         group.close_after_sync(synced)
         self._file = None
         self._remove_successor()
 
     def _copy(self, file: SuccessorFile) -> Generator[None, None, int | None]:
-        """Write the records that are needed. Returns the size of the successor, or None if the segment has other
-        corrupt ranges than at the start.
+        """Write the records that are needed. Return the size of the successor, or None if the segment has other corrupt
+        ranges than at startup.
         """
         reader = SegmentReader(self.log.fs, self._path, self.slice_bytes)
         file.write(MAGIC)
@@ -329,14 +334,14 @@ class Rewrite:
     def _is_needed(self, data: bytes, frame: Frame) -> bool:
         _, start, end = frame
         if self.segment.invalid_records and not is_valid_command(data, start, end - CRC_BYTES):
-            return False  # recovery has reported and saved it; it belongs to no job
+            return False  # recovery has reported and copied it; it belongs to no job
         id = data[start + 1 : start + BARE_BYTES]
         job = self.jobs.by_id.get(id)
         if job is not None and job.is_run:
             job = None
         if data[start] <= SCHEDULE:
             created_ns = read_time(data, end - CRC_BYTES - TIME_BYTES)
-            # The era of the time is not looked up: it may become another one when more eras are known.
+            # The era of the time is not looked up, because more eras known later may change it.
             needed = (
                 job is not None
                 and created_ns - job.created_ns in self.log.aheads_ns
@@ -353,9 +358,9 @@ class Rewrite:
         return needed
 
     def _may_concern(self, job: Job) -> bool:
-        """Tell whether a record of this segment that is no addition may be of `job`, and not of an earlier job with the
-        same id, whose addition was older and is gone. If the clock stepped back between the two, records of the earlier
-        job in segments that are not cleaned could seem to be of this one: then this one's records stay.
+        """Tell whether a record of this segment that is not an addition may belong to `job`, and not to an earlier job
+        with the same id, whose older addition is gone. If the clock stepped back between the two, records of the
+        earlier job in segments that are not cleaned could seem to belong to this one: then this job's records stay.
         """
         if self.log.first_told(job) <= self.segment.number:
             return True
@@ -390,8 +395,8 @@ class Rewrite:
 
     def _with_log(self, file: SuccessorFile) -> File:
         """Return a file whose sync covers the successor and everything that the log has written. The last segment is
-        asked for as well: the redo log has to have checksums of it before that sync, or a start after a power cut would
-        cut its end off.
+        requested as well: the redo log needs its checksums before that sync, or recovery after a power cut would cut
+        its end off.
         """
         self.log.group.ask_for_sync(self.log)
         return SyncCall(partial(self._sync_log, file), file)

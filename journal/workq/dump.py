@@ -19,12 +19,13 @@ SHOWN_BYTES = 64  # of a payload or result, in a line of text
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Record = dict[str, object]
-"""file, at (offset), size (bytes), command, time; then the fields of the command. Damage: file, at, size, damaged
-(why), torn: whether it is the start of a record at the end of the file, which is no damage in the newest segment."""
+"""file, at (offset), size (bytes), command, time; then the fields of the command. For damage: file, at, size, damaged
+(why), torn: whether it is the start of a record at the end of the file, which is not damage in the newest segment.
+"""
 
 
 def is_cmdlog(fs: Fs, path: str) -> bool:
-    """Tell whether `path` is a segment: it begins with the magic, of whatever version; if it ends within that, its name
+    """Tell whether `path` is a segment: it begins with the magic, of any version; if it ends within the magic, its name
     decides. Raises OSError.
     """
     begin = fs.read(path, 0, len(MAGIC))[:4]
@@ -49,7 +50,7 @@ def dump_segment(fs: Fs, path: str) -> Iterator[Record]:
 
 
 def line(record: Record) -> str:
-    """Return a record as text: offset, then `name=value` pairs; payloads and results are cut and escaped."""
+    """Return a record as text: offset, then `name=value` pairs. Payloads and results are cut and escaped."""
     if "damaged" in record:
         word = "torn" if record.get("torn") else "damaged"
         return f"{record['at']} {word} size={record['size']} why={str(record['damaged'])!r}"

@@ -32,8 +32,8 @@ from staniel.queues.jobs.job import Job, Terms
 
 MAGIC = b"wqwq\x00\x00\x00\x01"
 COMMANDS = ("", "add", "schedule", "complete", "fail", "delete", "expire", "start-attempt", "timeout-attempt")
-# A payload or result has at most 1 MiB, and the other fields of a record are far below 64 KiB. A larger SIZE is
-# corrupt.
+# A payload or result has at most 1 MiB, and the other fields of a record together far less than 64 KiB. A larger SIZE
+# is corrupt.
 PAYLOAD_BYTES_MAX = (1 << 20) + (64 << 10)
 
 
@@ -43,7 +43,7 @@ def encode_signed(number: int) -> bytes:
 
 
 def encode_terms(terms: Terms) -> bytes:
-    """Encode the fields NAME to MAX_FAILS of an add: what all jobs of the same terms have in common."""
+    """Encode the fields NAME to MAX_FAILS of an add, which are the same for all jobs of the same terms."""
     name = terms.queue.name
     numbers = [encode_unsigned(len(name)), name, encode_unsigned(terms.ttr_ms), encode_unsigned(terms.ttl_ms)]
     numbers += [encode_signed(terms.priority), encode_unsigned(terms.max_attempts), encode_unsigned(terms.max_fails)]
@@ -51,8 +51,8 @@ def encode_terms(terms: Terms) -> bytes:
 
 
 def encode_addition(job: Job, time: bytes, ahead_ns: int = 0) -> bytes:
-    """Encode an add or schedule without its CRC. `time`: TIME of the job's creation, which is also that of the record.
-    `ahead_ns`: how much the wall is ahead of the clock of `job.time_ns`.
+    """Encode an add or schedule without its CRC. `time`: TIME of the job's creation, which is also the record's.
+    `ahead_ns`: how far the wall clock is ahead of the clock of `job.time_ns`.
     """
     terms = job.terms
     coded = terms.coded

@@ -1,4 +1,6 @@
-"""The common records of a busy command log: a job added, leased, deleted. Compiled, job_records.pyx takes its place."""
+"""The common records of a busy command log: a job added, leased, deleted. Compiled, job_records.pyx replaces this
+module.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +39,8 @@ def crc_of(record: bytes) -> bytes:
 
 
 def addition(time: bytes, kind: int, id: bytes, coded: bytes, data: bytes, later: bytes) -> bytes:
-    """Encode an add or schedule without its CRC, so that a long payload is not copied once more for it. `coded`: its
-    terms. `later`: TIME that it is scheduled for.
+    """Encode an add or schedule without its CRC, so that a long payload is not copied again for it. `coded`: its terms.
+    `later`: TIME that it is scheduled for.
     """
     count = len(data)
     length = _SMALL[count] if count < SMALL else _encode(count)

@@ -1,4 +1,4 @@
-"""The layout of the command log's records: kinds, sizes, and what TIME counts from. encoder.py tells more."""
+"""The layout of the command log's records: kinds, sizes, and the epoch of TIME. encoder.py describes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command log in service: it records changes of jobs, and the commit group writes and syncs them.
+"""The command log in service. It records changes of jobs; the commit group writes and syncs them.
 
 A record is encoded when the change happens, so records are in the order of the changes.
 """
@@ -37,11 +37,11 @@ from staniel.queues.jobs.journal import JobJournal
 from staniel.queues.jobs.times import NS_A_MS
 
 NOTHING_YET = 2**62  # larger than any segment, so the first record begins one
-BEFORE_ALL = -(2**63)  # earlier than any clock shows, so the first record has a time of its own
+BEFORE_ALL = -(2**63)  # earlier than any clock shows, so the first record gets its own time
 
 
 class SegmentFile(NewFile):
-    """A segment open for appending. The name of one that has bytes is durable already."""
+    """A segment open for appending. If it has bytes, its name is already durable."""
 
     def __init__(self, fs: Fs, folder: str, path: str) -> None:
         super().__init__(fs, folder, path)
@@ -52,7 +52,7 @@ class SegmentFile(NewFile):
         return self._file if self._is_named and isinstance(self._file, NamedFile) else None
 
     def is_on(self, folder: str) -> bool:
-        with suppress(OSError):  # if the disk does not tell, sync the file itself
+        with suppress(OSError):  # if the disk cannot say, sync the file itself
             return self._fs.is_same_device(self._folder, folder)
         return False
 
@@ -82,7 +82,7 @@ class SyncRequest:
 class CmdLog(JobJournal):
     """The journal of the jobs, and a member of the commit group.
 
-    `segments`: by number. `segment`: the one that records are planned into; its file may not exist yet. `ballast`: a
+    `segments`: by number. `segment`: the one for which records are planned; its file may not exist yet. `ballast`: a
     reserve on the disk of the log if the log is not in the spool, whose own reserve may be on another disk.
     """
 
@@ -100,10 +100,10 @@ class CmdLog(JobJournal):
         self.ballast = ballast
         self.segments: dict[int, CmdLogSegment] = {}
         self._early: dict[bytes, tuple[int, int]] = {}
-        # The latest time of a lease or an end recorded in an earlier run, or before the wall was set back.
+        # The latest time of a lease or an end recorded in an earlier run, or before the wall clock was set back.
         self.latest_ns = 0
-        self.ahead_ns = 0  # how much the wall clock, which records show, is ahead of the clock of the jobs
-        self.aheads_ns = {0}  # the values of ahead_ns in all eras of which there are records
+        self.ahead_ns = 0  # how far the wall clock, used in records, is ahead of the clock of the jobs
+        self.aheads_ns = {0}  # the values of ahead_ns in all eras with records
         self.segment = CmdLogSegment(0)
         self.records = 0
         self._segment_bytes = self._usual_bytes = segment_bytes or workq_files.SEGMENT_BYTES
@@ -113,7 +113,7 @@ class CmdLog(JobJournal):
         self._pending_bytes = 0
         self._unwritten: deque[tuple[int, bytes]] = deque()
         self._file: SegmentFile | None = None
-        self._following: dict[int, SegmentFile | OSError] = {}  # planned segments: open, or the error of that
+        self._following: dict[int, SegmentFile | OSError] = {}  # planned segments: open, or the error of opening them
         self._written_number = 0
         self._now_ms = self._time_ns = BEFORE_ALL
         self._time = b""
@@ -138,8 +138,8 @@ class CmdLog(JobJournal):
             self._planned_bytes = self.segment.size = self.file.size
 
     def first_told(self, job: Job) -> int:
-        """Return the first segment with a record of the job: its addition's, or an earlier one if the original wrote
-        records out of order.
+        """Return the first segment with a record of the job: that of its addition, or an earlier one if the original
+        wrote records out of order.
         """
         created_ns, number = self._early.get(job.id, (0, 0))
         return number if created_ns == job.created_ns else job.origin
@@ -157,8 +157,8 @@ class CmdLog(JobJournal):
         return self._pending_bytes + size <= self.ballast.budget_bytes or self.ballast.has_room_for(size)
 
     def follow(self, aheads_ns: list[int]) -> None:
-        """Adopt the last of `aheads_ns`: how much the wall is ahead of the clock of the jobs. The others are those of
-        earlier eras.
+        """Adopt the last of `aheads_ns`: how far the wall clock is ahead of the clock of the jobs. The others are those
+        of earlier eras.
         """
         if aheads_ns[-1] < self.ahead_ns:
             self.latest_ns = max(self.latest_ns, self._time_ns)
@@ -167,8 +167,8 @@ class CmdLog(JobJournal):
         self._now_ms = self._time_ns = BEFORE_ALL
 
     def end_segment_if_dead(self, bytes_min: int) -> bool:
-        """Have the next records go to another segment, if the current one has `bytes_min` bytes and most of its
-        additions are of jobs that are gone. Returns whether that was so.
+        """Let the next records go to another segment, if the current one has `bytes_min` bytes and most of its
+        additions are of jobs that are gone. Return whether that was so.
         """
         segment = self.segment
         if segment.number != self._written_number or self._planned_bytes < bytes_min or not segment.is_mostly_dead:
@@ -224,15 +224,15 @@ class CmdLog(JobJournal):
         self.segments[job.origin].dead += 1
 
     def forget(self, id: bytes, now_ms: int) -> None:
-        """Record the end of an id that has records but no addition, which a crash has taken: a job that gets the same
-        id later is another one.
+        """Record the end of an id that has records but no addition, because a crash has lost that. A later job with the
+        same id is another one.
         """
         self._record(encode_bare(self._advance(now_ms), EXPIRE, id))
 
     def _advance(self, now_ms: int) -> bytes:
-        """Return the TIME of the next record, never less than that of the record before it, unless the wall was set
-        back between the two. So records of a job are not older than its addition, and a reader can tell jobs of one id
-        apart.
+        """Return the TIME of the next record, never less than that of the record before it, unless the wall clock was
+        set back between the two. So records of a job are not older than its addition, and a reader can distinguish jobs
+        with the same id.
         """
         self._now_ms = now_ms
         now_ns = now_ms * NS_A_MS + self.ahead_ns
@@ -242,7 +242,7 @@ class CmdLog(JobJournal):
         return self._time
 
     def _record(self, record: bytes, crc: bytes = b"") -> None:
-        """Record `record`. `crc`: its end, so that a long one is not copied once more for it."""
+        """Record `record`. `crc`: its end, passed separately so that a long record is not copied again."""
         if self._planned_bytes >= self._segment_bytes and self._planned_bytes > len(MAGIC):
             self._begin_segment()
         if not self._touched:
@@ -260,8 +260,8 @@ class CmdLog(JobJournal):
         self.records += 1
 
     def _begin_segment(self) -> None:
-        """Plan the next records into the next segment. If the system refuses to create that, the present one takes as
-        much as it has before another try: a record cannot change its segment afterwards.
+        """Plan the next records for the next segment. If the system refuses to create it, the present one takes twice
+        its bytes before the next try, because a record cannot change its segment after that.
         """
         if self.segment.number == workq_files.NUMBER_MAX or not self._can_create(self.segment.number + 1):
             return
@@ -275,8 +275,8 @@ class CmdLog(JobJournal):
         self._pending.append(MAGIC)
 
     def _can_create(self, number: int) -> bool:
-        """Create a segment that is to follow another; False if the system refuses. A broken or full disk is met when
-        the segment is written; the first one is created then.
+        """Create a segment that is to follow another. Return False if the system refuses. A broken or full disk is
+        noticed when the segment is written; the first segment is created then.
         """
         path = f"{self.folder}/{workq_files.segment_name(number)}"
         try:
@@ -350,7 +350,7 @@ class CmdLog(JobJournal):
         self.path = path
 
     def _make_room(self) -> bool:
-        """Release the log's own reserve. False if there is none or it has been released."""
+        """Release the log's own reserve. Return False if there is none or it has been released."""
         if self.ballast is None or self.ballast.budget_bytes < 0:
             return False
         self.ballast.release()

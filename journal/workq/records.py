@@ -59,10 +59,10 @@ class AddFields(Struct, frozen=True):
 
 
 def read_unsigned(data: bytes, at: int) -> tuple[int, int]:
-    """Read a varint and return (number, where it ends). Encodings longer than needed are allowed. Raises NeedMore,
+    """Read a varint. Return (number, where it ends). Encodings longer than needed are allowed. Raises NeedMore,
     Corrupt.
     """
-    if at + 1 < len(data):  # one byte or two, nearly always
+    if at + 1 < len(data):  # nearly always one or two bytes
         low, high = data[at], data[at + 1]
         if low < 0x80:
             return low, at + 1
@@ -88,7 +88,7 @@ def read_signed(data: bytes, at: int) -> tuple[int, int]:
 
 
 def read_time(data: bytes, at: int) -> int:
-    """Return a TIME in nanoseconds since 1970, whatever the zone. Raises Corrupt."""
+    """Return a TIME in nanoseconds since 1970, ignoring the zone. Raises Corrupt."""
     seconds, nanos = SECONDS.unpack_from(data, at + 1)
     if data[at] != 1 or not 0 <= nanos < NS_A_SECOND:
         raise Corrupt("a time that is none")
@@ -106,7 +106,7 @@ def read_scheduled(data: bytes, at: int) -> int:
 
 
 def written_ns(data: bytes, at: int) -> int:
-    """Return when the record at `at` was written, in ns since 1970. Any bytes are a moment here: the meaning of a
+    """Return when the record at `at` was written, in ns since 1970. Any bytes are accepted as a time: the meaning of a
     record does not depend on it, and its checksum is right.
     """
     seconds, nanos = SECONDS.unpack_from(data, at + 1)
@@ -115,7 +115,7 @@ def written_ns(data: bytes, at: int) -> int:
 
 def read_frame(data: bytes, at: int) -> tuple[int, int]:
     """Return (where the payload begins, where the record ends) of the record at `at`, whose CRC is verified. Raises
-    NeedMore if it goes on after `data`, Corrupt.
+    NeedMore if it continues after `data`, Corrupt.
     """
     start = at + RECORD_HEAD_BYTES
     if start > len(data):
@@ -136,8 +136,8 @@ def read_frame(data: bytes, at: int) -> tuple[int, int]:
 
 
 def find_frame(data: bytes, at: int, complete: bool) -> int:
-    """Return where the next valid record begins at or after `at`. If there is none: up to where `data` need not be
-    searched again. `complete`: the file ends with `data`.
+    """Return where the next valid record begins at or after `at`. If there is none, return the end of the part of
+    `data` that need not be searched again. `complete`: the file ends with `data`.
     """
     while (at := data.find(_TIME_MARK, at)) >= 0:
         try:
@@ -164,8 +164,8 @@ def follow_frames(data: bytes, at: int, limit: int) -> int:
 
 
 def claimed_end(data: bytes, at: int) -> int | None:
-    """Return where the record at `at` ends according to its size, if the lengths within it, or its type, agree with
-    that. None if not, or if `data` ends before these. The checksum is not verified.
+    """Return where the record at `at` ends according to its size, if the lengths within it, or its type, agree. Return
+    None if they do not, or if `data` ends before them. The checksum is not verified.
     """
     try:
         if not is_plausible(data, at):
@@ -177,7 +177,7 @@ def claimed_end(data: bytes, at: int) -> int | None:
 
 
 def is_plausible(data: bytes, at: int) -> bool:
-    """Tell whether the size of the frame at `at` suits its type, so that its CRC is worth computing. Raises NeedMore,
+    """Tell whether the size of the frame at `at` fits its type, so that its CRC is worth computing. Raises NeedMore,
     Corrupt.
     """
     start = at + TIME_BYTES
@@ -195,7 +195,7 @@ def is_plausible(data: bytes, at: int) -> bool:
 
 
 def _holds(data: bytes, at: int, end: int) -> bool:
-    """Tell whether data[at:end] is a length and as many bytes."""
+    """Tell whether data[at:end] is a length and that many bytes."""
     length, at = read_unsigned(data, at)
     return at + length == end
 
@@ -259,7 +259,7 @@ def read_result(data: bytes, start: int, stop: int) -> bytes:
 
 
 def is_valid_command(data: bytes, start: int, stop: int) -> bool:
-    """Tell whether a replay can apply the command in data[start:stop]."""
+    """Tell whether replay can apply the command in data[start:stop]."""
     try:
         kind = kind_of(data, start, stop)
         if kind <= SCHEDULE:

@@ -1,7 +1,7 @@
 """Recovery of jobs from a folder of segments: the only way to start.
 
-Damage costs only what it covers: a corrupt record is skipped, a torn end is cut off after a copy is saved, and a file
-with another header is set aside as it is. Source: "Internals" of the workq command log.
+Damage affects only the bytes that it covers: a corrupt record is skipped, a torn end is cut off after it is copied, and
+a file with another header is set aside as it is. Source: "Internals" of the workq command log.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ TERMS_MAX = 65_536
 
 
 class RecoveredCmdLog(Struct):
-    """The result of recovery besides the jobs. `missing`: (first, last) of holes in the numbering of the segments.
-    `refused`: why empty segments at the end stay.
+    """The result of recovery, without the jobs. `missing`: (first, last) of holes in the numbering of the segments.
+    `refused`: why empty segments at the end remain.
     """
 
     segments: dict[int, CmdLogSegment]
@@ -55,7 +55,7 @@ class RecoveredCmdLog(Struct):
 
 
 class CmdLogRecovery:
-    """The recovery of a command log. `damaged`: the folder for copies of what cannot be read."""
+    """The recovery of a command log. `damaged`: the folder for copies of unreadable bytes."""
 
     def __init__(self, fs: Fs, folder: str, damaged: str) -> None:
         self.fs = fs
@@ -65,7 +65,7 @@ class CmdLogRecovery:
         self._coded_bytes = 1
 
     def recover(self, replay: JobReplay) -> RecoveredCmdLog:
-        """Read every segment into `replay` and cut off torn ends; then `replay` hands over the jobs. Raises OSError."""
+        """Read every segment into `replay` and cut off torn ends; then `replay` passes on the jobs. Raises OSError."""
         numbers, refused = self._segment_numbers()
         recovered = RecoveredCmdLog({}, [], workq_files.holes(numbers), refused=refused)
         for number in numbers:
@@ -83,8 +83,8 @@ class CmdLogRecovery:
         return recovered
 
     def _segment_numbers(self) -> tuple[list[int], list[OSError]]:
-        """Return the numbers of the segments, oldest first. Empty ones at the end are removed: a crash came before
-        their first bytes. If the system refuses that, the next records go into them, and the errors are returned.
+        """Return the numbers of the segments, oldest first. Remove empty ones at the end: a crash came before their
+        first bytes. If the system refuses that, the next records go into them, and the errors are returned.
         """
         numbers = workq_files.segment_numbers(self.fs.list(self.folder))
         empty = []
@@ -143,9 +143,9 @@ class CmdLogRecovery:
             replay.timed_out(id)
 
     def _apply_same_terms(self, data: bytes, frame: Frame, segment: CmdLogSegment, replay: JobReplay) -> bool:
-        """Apply an add on the fast path: its terms are known and encoded as long as those of the last add. Returns
-        False, with nothing done, for any other record. The encoded terms are looked up as a whole; a hit is complete,
-        because the encoding delimits itself.
+        """Apply an add on the fast path: its terms are known, and encoded in as many bytes as those of the last add.
+        Return False, with nothing done, for any other record. The encoded terms are looked up as a whole; a hit is
+        complete, because the encoding delimits itself.
         """
         _, start, end = frame
         if data[start] != ADD:
@@ -164,7 +164,7 @@ class CmdLogRecovery:
         created_at = end - CRC_BYTES - TIME_BYTES
         seconds, nanos = SECONDS.unpack_from(data, created_at + 1)
         if data[created_at] != 1 or not 0 <= nanos < NS_A_SECOND or not seconds:
-            return False  # Go's zero time too, which `read_time` handles
+            return False  # including Go's zero time, which `read_time` handles
         created_ns = (seconds + YEAR_1_S) * NS_A_SECOND + nanos
         segment.adds += 1
         id = data[start + 1 : coded_at]

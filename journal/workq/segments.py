@@ -1,4 +1,4 @@
-"""The segments of a command log: the facts about each, and a reader of one piece by piece, also past damage."""
+"""The segments of a command log: facts about each, and a reader that goes piece by piece, also past damage."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ WINDOW_BYTES = 4 * RECORD_BYTES_MAX
 ENDS_EARLY = "the record ends early"
 
 Frame = tuple[int, int, int]
-"""Offsets in a piece: of a record, of its payload, and of the end of the record after its CRC."""
+"""Offsets in a piece: the beginning of a record, that of its payload, and the end of the record after its CRC."""
 
 
 class CmdLogSegment:
     """A segment file. `adds`: additions in it, of which `dead` are of jobs that are gone; `limits_ms`: the sum of their
-    ends of life. `due_ms`: when to clean it. `corrupt_ranges`: how many ranges hold no records. `invalid_records`: how
-    many records have a valid CRC and an invalid command.
+    ends of life. `due_ms`: when to clean it. `corrupt_ranges`: how many ranges contain no records. `invalid_records`:
+    how many records have a valid CRC and an invalid command.
     """
 
     __slots__ = ("adds", "corrupt_ranges", "dead", "due_ms", "invalid_records", "limits_ms", "number", "size")
@@ -56,15 +56,15 @@ class CmdLogSegment:
         return self.size * (self.adds - self.dead) // self.adds if self.adds else self.size
 
     def settle_due(self) -> None:
-        """Set when cleaning is due: at the average end of life of its jobs, as in the document; at once if it has
-        none.
+        """Set the time when cleaning is due: the average end of life of its jobs, as in the document; immediately if it
+        has none.
         """
         self.due_ms = self.limits_ms // self.adds if self.adds else 0
 
 
 class CorruptRange(Struct, frozen=True):
-    """A part of a segment without records: `size` bytes from byte `at` on. `is_tail`: up to the end of the file.
-    `is_torn`: a tail that is the start of a record; no damage if the segment was being written.
+    """A part of a segment without records: `size` bytes from byte `at` on. `is_tail`: it extends to the end of the
+    file. `is_torn`: it is a tail and the start of a record, which is not damage in the current segment.
     """
 
     at: int
@@ -93,7 +93,7 @@ def header_error(fs: Fs, path: str) -> str:
 
 
 class SegmentReader:
-    """The reader of one segment, from its first record to its end; `corrupt_ranges` grows meanwhile. Raises OSError."""
+    """The reader of one segment, from its first record to its end. It appends to `corrupt_ranges`. Raises OSError."""
 
     def __init__(self, fs: Fs, path: str, piece_bytes: int = PIECE_BYTES) -> None:
         self.size = fs.size(path)
@@ -105,9 +105,7 @@ class SegmentReader:
         self._error = Corrupt("")
 
     def pieces(self) -> Iterator[tuple[bytes, list[Frame], int]]:
-        """Yield (bytes, the valid records in them, their offset in the file) of one read after the other. Raises
-        OSError.
-        """
+        """Yield (bytes, the valid records in them, their offset in the file) for each read. Raises OSError."""
         at, want = len(MAGIC), self._piece_bytes
         while at < self.size:
             data = self._fs.read(self._path, at, min(want, self.size - at))
@@ -117,7 +115,7 @@ class SegmentReader:
             if frames and self._bad_at >= 0:
                 self._end_corrupt_range(at + frames[0][0])
             yield data, frames, at
-            # A record is longer than the piece: read twice as much.
+            # The record is longer than the piece. Read twice as much.
             want = self._piece_bytes if used else min(2 * want, 2 * RECORD_BYTES_MAX)
             at += used
             if error is not None:
@@ -146,7 +144,7 @@ class SegmentReader:
     def _resume_after(self, bad_at: int) -> int:
         """Return where reading continues after the corrupt record at `bad_at`; the file size if nowhere.
 
-        Clients choose the bytes of payloads, which may hold whole records, so bytes that may be a payload are not
+        Clients choose the bytes of payloads, which may contain whole records, so bytes that may be a payload are not
         trusted. If the record's size and the lengths within it agree, they are its extent. Valid records may begin
         within that extent: when the disk was full, a record was written again after its torn first part. They are
         accepted if their sequence continues past the extent; records within a payload cannot, because two times and a

@@ -1,5 +1,5 @@
-"""The life of single jobs in a command log: each record names its job and has its time. No file has the records of
-finished jobs that cleaning has removed.
+"""The history of single jobs in a command log: each record names its job and has its time. The records of ended jobs
+that cleaning has removed are in no file.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ HAPPENED = {
 
 
 class JobStep(Struct, frozen=True, gc=False):
-    """A record: `command` are its bytes from the type to the end of the fields."""
+    """A record. `command` has the bytes from its type to the end of its fields."""
 
     file: str
     at: int
@@ -61,13 +61,13 @@ class JobStep(Struct, frozen=True, gc=False):
         return Event(HAPPENED[self.kind], show_id(self.id), self.file, self.at, self.size, word, at_ms, at_ms)
 
     def name(self) -> str:
-        """Return the name of the job's queue, which only an addition has; empty for any other record."""
+        """Return the name of the job's queue, which only an addition has; "" for any other record."""
         if self.kind > SCHEDULE:
             return ""
         return read_fields(read_added(self.command, 0, len(self.command)).coded).name.decode("latin-1")
 
     def apply(self, replay: JobReplay) -> None:
-        """Apply the record to `replay` as a start does."""
+        """Apply the record to `replay` as recovery does."""
         data, stop = self.command, len(self.command)
         if self.kind <= SCHEDULE:
             add = read_added(data, 0, stop)
@@ -98,7 +98,7 @@ class CmdLogTrace:
         return [workq_files.segment_name(number) for number in workq_files.segment_numbers(self._fs.list(self._folder))]
 
     def steps(self) -> Iterator[JobStep]:
-        """Yield one record after the other; records that cannot be read are left out and noted in `flaws`."""
+        """Yield one record after another. Unreadable ones are skipped and noted in `flaws`."""
         for name in self.names():
             yield from self.steps_of(name)
 
@@ -107,7 +107,7 @@ class CmdLogTrace:
         path, is_newest = f"{self._folder}/{name}", name == self.names()[-1]
         size = self._fs.size(path)
         if is_newest and not size:
-            return  # a crash came between its creation and its first bytes
+            return  # a crash came between the segment's creation and its first bytes
         if why := header_error(self._fs, path):
             self.flaws.append((name, Flaw(0, size, why, is_newest and is_begun(self._fs, path))))
             return
@@ -126,7 +126,7 @@ class CmdLogTrace:
             self.flaws.append((name, Flaw(corrupt.at, corrupt.size, corrupt.why, is_newest and corrupt.is_torn)))
 
     def bytes_of(self, step: JobStep) -> bytes:
-        """Return the whole record, as it stands in the file."""
+        """Return the whole record with the bytes in the file."""
         return self._fs.read(f"{self._folder}/{step.file}", step.at, step.size)
 
     def _follow_record(self, name: str, base: int, data: bytes, frame: tuple[int, int, int]) -> JobStep:

@@ -70,7 +70,7 @@ def test_a_sealed_file_that_is_gone_costs_its_items_alone_and_they_are_counted(
     disk, files = stopped(taken)
     mine = items_of(disk, files[at])
     disk.remove(f"s/{files[at]}")
-    assert flaws(disk) == [f"a sealed file that is not there any more, with {len(mine)} items"]
+    assert flaws(disk) == [f"a missing sealed file, with {len(mine)} items"]
     for _ in range(2):  # it is told at each start
         world = started(disk, config)
         lost = [number for number in mine if number >= taken]

@@ -62,7 +62,7 @@ def test_a_damaged_version_file_is_mended_by_the_command_that_the_refusal_names(
         version.write_text(content)
         said = run_staniel("serve", "--port", "0", "--spool", str(server.spool))
         assert (said.returncode, said.stderr.count("\n")) == (1, 1)
-        subprocess.run(["sh", "-c", said.stderr.partition("mend it with: ")[2]], check=True)
+        subprocess.run(["sh", "-c", said.stderr.partition("repair it with: ")[2]], check=True)
         server.start()
         assert drain(server.address, "q") == [b"a"]
 

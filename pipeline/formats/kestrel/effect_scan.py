@@ -1,4 +1,4 @@
-"""The scan that finds the SegmentEffect of a segment of a Kestrel journal. It reads the heads of records only.
+"""The scan that finds the SegmentEffect of a segment of a Kestrel journal. It reads only the heads of records.
 
 The scan steps over payloads, so the caller may seek past them. What a record does is as in
 journal/kestrel/replay.py; property tests compare the two.
@@ -41,17 +41,17 @@ from staniel.journal.kestrel.records import (
 )
 from staniel.queues.xids import XID_MAX, XID_MIN, next_xid
 
-MARK_EVERY = 1024  # items: at most so many heads are read to find one again
+MARK_EVERY = 1024  # items: the most heads that are read to find one again
 ANY_LINE = 1 << 62
 LINE = Origin.LINE
 NO_SPAN = (1 << 40, 1 << 40)
-Held = Symbol | int  # a number in the line stands for an item that has not been reserved before
+Held = Symbol | int  # a number in the line stands for an item that was never reserved
 TIME_MIN, TIME_MAX = -(1 << 63), (1 << 63) - 1
 XIDS = XID_MAX - XID_MIN  # all but 0
 
 
 class CounterUnknown(Exception):
-    """The error for a segment that numbers reserves from a counter that an earlier segment holds; count those first
+    """The error for a segment that numbers reserves from a counter of an earlier segment. Count those segments first
     (XidScan).
     """
 
@@ -59,8 +59,8 @@ class CounterUnknown(Exception):
 class EntryState(Struct, frozen=True):
     """The known state of the queue at the beginning of a segment. None: unknown.
 
-    `line`: how many items stand in it. `opens`: which reads are open. `named`: the xids of items that came with their
-    own, by place in the line, the head being 0. `line`, `opens` and `named` are known together or not at all.
+    `line`: how many items are in it. `opens`: which reads are open. `named`: the xids of items that came with their
+    own, by place in the line, the head being 0. Either all of `line`, `opens` and `named` are known, or none is.
     """
 
     counter: int | None = None
@@ -74,19 +74,19 @@ EMPTY = EntryState(0, 0)
 
 
 def entry_state_of(state: State) -> EntryState:
-    """Return the entry of the segment that follows."""
+    """Return the entry of the next segment."""
     ahead = len(state.front) - state.taken
     xids = {ahead + number: xid for number, xid in state.named.items()}
     return EntryState(state.counter, state.items, frozenset(state.opens), xids)
 
 
 class SegmentFacts(Struct):
-    """The facts about a segment that its effect does not hold. Times are add times in epoch ms, offsets bytes of the
+    """Facts about a segment that its effect does not contain. Times are add times in epoch ms, offsets are bytes of the
     file.
 
-    `marks`: where every MARK_EVERY-th added item starts, the SAVE_XID records that hold its flags included.
-    `id_floors`: the id floor of the items before each of these. `strays`: records that met nothing (a removal on an
-    empty line, an unknown xid), as far as the entry was known.
+    `marks`: where every MARK_EVERY-th added item starts, including the SAVE_XID records with its flags. `id_floors`:
+    the id floor of the items before each of these. `strays`: records without effect (a removal on an empty line, an
+    unknown xid), as far as the entry was known.
     """
 
     marks: list[int]
@@ -106,7 +106,7 @@ class EffectScan:
         self.facts = SegmentFacts([], [])
         self._known = entry.line is not None
         self._line = ANY_LINE if entry.line is None else entry.line
-        self._front: list[Held] = []  # the head is the last
+        self._front: list[Held] = []  # the head is the last one
         self._opens: dict[int, Held] = {}
         self._closed: set[int] = set()
         self._present: set[int] = set()
@@ -120,11 +120,11 @@ class EffectScan:
         self._saves_from = self._saves_to = -1
 
     def consume(self, data: bytes, rest_bytes: int) -> int:
-        """Read whole records from the start of `data` and return where the first record that was not read starts.
+        """Read whole records from the start of `data`, and return where the first record that was not read starts.
 
-        That is behind `data` when the last payload reaches there: go on from that byte. `rest_bytes`: how many bytes of
-        the file follow `data`. Raises Corrupt as Replay does, EffectMismatch and CounterUnknown where the entry does
-        not tell enough; the scan is of no use after these two.
+        That is behind `data` if the last payload extends beyond it: continue at that byte. `rest_bytes`: how many bytes
+        of the file follow `data`. Raises Corrupt as Replay does, EffectMismatch and CounterUnknown if the entry knows
+        too little; the scan cannot be used after these two.
         """
         at, end = 0, len(data)
         try:
@@ -285,8 +285,8 @@ class EffectScan:
             self.facts.strays += 1
 
     def _open(self, xid: int) -> None:
-        """Open the head under `xid`. An item already open under `xid` goes back to the head first, and is opened
-        again.
+        """Open the head under `xid`. If an item is already open under `xid`, it first returns to the head, and is
+        opened again.
         """
         if not self._front and self._taken - self._added >= self._need:
             self._need = self._taken + 1 - self._added
@@ -355,7 +355,7 @@ class EffectScan:
         self._added += 1
 
     def _mark(self, at: int, number: int) -> int:
-        """Note where an added item starts, and return the number of the next item to note."""
+        """Note where an added item starts. Return the number of the next item to note."""
         self.facts.marks.append(self.at + (self._saves_from if self._saves_to == at else at))
         self.facts.id_floors.append(self._id_floor)
         return number + MARK_EVERY
@@ -383,15 +383,15 @@ def symbol_of(held: Held) -> Symbol:
 
 
 class XidScan(Struct):
-    """The effect of a segment on the counter of transaction ids: `given` numbers after `base`, or after the counter at
-    the beginning if `base` is None.
+    """The effect of a segment on the counter of transaction ids: `given` numbers after `base`. With `base` None they
+    come after the counter at the beginning.
     """
 
     base: int | None = None
     given: int = 0
 
     def consume(self, data: bytes, rest_bytes: int) -> int:
-        """Read whole records and return where the next one starts, maybe behind `data`. Raises Corrupt. See
+        """Read whole records. Return where the next one starts, which may be behind `data`. Raises Corrupt. See
         EffectScan.
         """
         at, end, limit = 0, len(data), len(data) + rest_bytes

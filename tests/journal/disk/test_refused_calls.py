@@ -301,7 +301,5 @@ def test_a_syncfs_that_fails_is_a_failed_sync(tmp_path: Path, monkeypatch: pytes
 
 def test_a_folder_of_our_own_on_another_file_system_refuses_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Disk, "is_same_device", lambda self, path, folder: False)
-    with pytest.raises(
-        SpoolError, match=r"s/\.staniel: it is on another file system than the journals; have the whole"
-    ):
+    with pytest.raises(SpoolError, match=r"s/\.staniel: it is on another file system than the journals; put the whole"):
         World("")

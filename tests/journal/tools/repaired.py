@@ -36,7 +36,7 @@ HARMED = 60  # of a hundred spools
 UNHARMED = ("lock", "ballast", "failed_sync.room")
 CONFIG = 'default.sync_journal = "os"\n'
 JOBS = f"{CONFIG}[workq]\nport = 0\n"
-REASONS = {"a power cut has left": "redo.replayed", "has begun to write": "spool.renewed"}
+REASONS = {"after a power cut": "redo.replayed", "has begun to rewrite": "spool.renewed"}
 """Why there is no copy, and what a start says then."""
 PLAIN = tuple(name for name in ALL if not PROFILES[name].hub or name in ("hub-undo", "hub-wrapped", "hub-redo"))
 

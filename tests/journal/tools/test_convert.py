@@ -160,7 +160,7 @@ def test_a_name_that_the_format_cannot_hold_is_refused() -> None:
 def test_an_item_too_large_for_the_format_is_refused() -> None:
     disk = new_disk()
     put_file(disk, "q", Encoder(JournalDialect.DOCUMENTS).addx(Item(bytes(DATA_BYTES_MAX + 1), START_MS)))
-    with pytest.raises(Refusal, match="holds 16MB at most"):
+    with pytest.raises(Refusal, match="allows 16MB at most"):
         convert(disk, Format.LIBKESTREL)
     assert "q" in names(disk)
 

@@ -72,7 +72,7 @@ def test_repair_makes_no_copy_of_journals_that_lack_what_the_redo_log_has(spool:
     for what in (spool, journal):
         done = run_staniel("journal", "repair", str(what), "--to", str(tmp_path / "new"))
         assert done.returncode == 2 and not (tmp_path / "new").exists()
-        assert f"such as {journal}, so that they are not what the redo log says: start a server" in done.stderr
+        assert f"such as {journal}, lack changes that the redo log has: start a server" in done.stderr
 
 
 def test_a_repaired_copy_has_no_redo_log_in_use(spool: Path, tmp_path: Path) -> None:

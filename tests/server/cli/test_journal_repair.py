@@ -103,7 +103,7 @@ def test_a_sealed_file_that_is_gone_is_told_with_its_items(spool: Path, tmp_path
     path = sealed_file(spool)
     path.unlink()
     said = repair(spool, to=tmp_path / "copy" / "spool", code=1)
-    assert f"  left out: {path}: byte 0, " in said.stdout and "not there any more" in said.stdout
+    assert f"  left out: {path}: byte 0, " in said.stdout and "a missing sealed file" in said.stdout
     assert "written anew, in one file" in said.stdout and "  lost: " in said.stdout
     assert said.stdout.endswith("; 1 of them lost something\n")
     assert len(drained(tmp_path / "copy", "jobs")) < ITEMS

@@ -186,7 +186,7 @@ def test_a_sealed_file_that_is_gone_is_damage_and_a_start_names_it(spool: Path) 
     gone.unlink()
     said = verify(spool)
     assert said.returncode == 1 and f"{gone}: byte 0, " in said.stdout
-    assert "a sealed file that is not there any more, with " in said.stdout
+    assert "a missing sealed file, with " in said.stdout
     with running(spool.parent, config=CONFIG) as server:
         assert "journal.gone" in server.stderr and gone.name in server.stderr
 

@@ -1,5 +1,5 @@
-"""Ages of a queue's items: of those that can be handed out, and of all that it holds. Of items that are not in the
-order of their age only a thousand are looked at, so that asking costs little.
+"""Ages of a queue's items: of the ready ones, and of all that it contains. Where items are not in the order of their
+age, only a thousand are checked, so that the call costs little.
 """
 
 from __future__ import annotations
@@ -15,16 +15,14 @@ NEVER_MS = 2**63 - 1
 
 
 def ready_ms(queue: Queue, now_ms: int) -> int:
-    """Return the age of the oldest item that can be handed out, or could be if the queue were not paused; 0 if there is
-    none.
-    """
+    """Return the age of the oldest item that is ready, or would be if the queue were not paused; 0 if there is none."""
     line = queue.line
     if not line.returned:
         head = line.head()
-        if head is None or not queue.is_expired(head, now_ms):  # as a rule
+        if head is None or not queue.is_expired(head, now_ms):  # the usual case
             return _age_ms(queue, [] if head is None else [head], now_ms)
     came_back = [item for item in _returned(queue) if not queue.is_expired(item, now_ms)]
-    if came_back:  # it was there before all that is behind it
+    if came_back:  # a returned item is older than all items behind it
         return _age_ms(queue, came_back, now_ms)
     line.head()
     first = islice(line.in_memory, LOOK_MAX)
@@ -32,8 +30,8 @@ def ready_ms(queue: Queue, now_ms: int) -> int:
 
 
 def oldest_ms(queue: Queue, now_ms: int) -> int:
-    """Return the age of the oldest item that is not gone: in the line, open, at rest before another try, or on its way
-    to another queue; 0 if there is none.
+    """Return the age of the oldest item in the queue: in the line, open, delayed, or in transfer to another queue; 0 if
+    there is none.
     """
     aside = (queue.open_reads.values(), queue.delayed.values(), queue.in_transfer.values())
     items = [delivery.item for reads in aside for delivery in islice(reads, LOOK_MAX)]

@@ -1,7 +1,7 @@
 """The six changes of a queue that its journal records, as values.
 
-Applying the changes in order rebuilds the queue. A journal records each change before any client learns of it; how a
-format writes it down is the format's business.
+Applying the changes in order rebuilds the queue. A journal records each change before any client learns of it. Each
+format has its own way to write them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ class Added(Struct, frozen=True, gc=False):
 
 
 class Removed(Struct, frozen=True, gc=False):
-    """The head of the line is gone for good: delivered, expired, discarded or flushed."""
+    """The head of the line is removed for good: delivered, expired, discarded or flushed."""
 
     id: int
 
 
 class Cleared(Struct, frozen=True, gc=False):
-    """The first `count` items of the line are gone for good."""
+    """The first `count` items of the line are removed for good."""
 
     count: int
 
@@ -37,7 +37,7 @@ class Opened(Struct, frozen=True, gc=False):
 
 
 class Confirmed(Struct, frozen=True, gc=False):
-    """Open read `xid` is done; its item is gone for good."""
+    """Open read `xid` is confirmed; its item is removed for good."""
 
     id: int
     xid: int

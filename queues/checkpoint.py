@@ -1,5 +1,6 @@
-"""The contents of a queue at the end of a journal file, in numbers: enough to replace everything up to there by a pack,
-and to say what the next file does. Source: the checkpoints of the packing strategy in the Kestrel journal format.
+"""The contents of a queue at the end of a journal file, as numbers: enough to replace everything up to that point by a
+pack, and to derive the effect of the next file. Source: the checkpoints of the packing strategy in the Kestrel journal
+format.
 """
 
 from __future__ import annotations
@@ -7,18 +8,20 @@ from __future__ import annotations
 from msgspec import Struct
 
 Known = tuple[int, int]
-"""An item that has left the line before: (its id, the number of its deliveries)."""
+"""An item that has left the line: (its id, the number of its deliveries)."""
 
 
 class Checkpoint(Struct, frozen=True, gc=False):
-    """`xids`: of every item under a transaction, `open_seqs`: the seq of each. `heads`: the seqs of what stands before
-    the fresh items, the head first. The fresh ones are those with seqs from `left` up to, not including, `end`.
+    """The contents of a queue, as columns of numbers. `xids`: of every item under a transaction, `open_seqs`: the seq
+    of each. `heads`: the seqs of the items before the fresh ones, the head first. The fresh items have the seqs from
+    `left` to `end` - 1.
 
     `ids`, `deliveries`: of each item under a transaction, then of each of `heads`. `last_id`, `added_bytes`,
-    `added_expiring`: as in Line. `is_plain`: whether that is all there is to say; items with a transaction id of their
-    own make it False.
+    `added_expiring`: as in Line. `is_plain`: these fields describe the contents completely; items with a transaction id
+    of their own make it False.
 
-    A rotation makes one on the loop, with 100,000 open reads too: so these are columns of numbers, not a tuple an item.
+    A rotation makes a checkpoint in the loop, even with 100,000 open reads, so it has columns and not a tuple for each
+    item.
     """
 
     left: int

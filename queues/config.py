@@ -1,6 +1,6 @@
-"""The settings of one queue, as Queue, Log and Queues read them: the declaration of each.
+"""The declaration of each setting of a queue, as Queue, Log and Queues read it.
 
-broker/config/queue_settings.py makes them of what the file gives: the queue's own settings, its parent's, [default]'s.
+broker/config/queue_settings.py makes the settings from the file: the queue's own, its parent's, [default]'s.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ SYNC_OS = -1
 
 
 class JournalDialect(Enum):
-    """Ways to write a reserve in a Kestrel journal: opcode 3, as the documents say, or 9, as Kestrel 2.1-2.4
-    read it.
+    """Ways to write a reserve in a Kestrel journal: opcode 3, as in the documents, or 9, as Kestrel 2.1-2.4
+    reads it.
     """
 
     DOCUMENTS = "documents"
@@ -33,7 +33,7 @@ class Format(Enum):
 
 
 class Values(Enum):
-    """Kinds of values that a setting of queues can have; `KINDS` in broker/config/values.py reads and shows each."""
+    """Kinds of values that a setting of queues can have. `KINDS` in broker/config/values.py reads and shows each."""
 
     ITEMS = "a number, or none"
     DELIVERIES = "a number from 1 up, or none"
@@ -52,15 +52,15 @@ class Values(Enum):
 
 
 class QueueConfig(Struct, frozen=True, kw_only=True):
-    """The settings of a queue, each declared here alone, in the order in which they are shown: attribute with its unit,
-    type, kind of values, key in the file if it is another, default. Sizes in bytes, durations in ms; 0 means none for
-    every `_ms` but `sync_ms` (0 always, -1 left to the OS).
+    """The settings of a queue, each declared only here, in the order in which they are shown: attribute with its unit,
+    type, kind of values, key in the file if it differs, default. Sizes in bytes, durations in ms; 0 means none for
+    every `_ms` except `sync_ms` (0 always, -1 left to the OS).
     """
 
     max_items: Annotated[int, Values.ITEMS] = UNLIMITED_ITEMS
     max_bytes: Annotated[int, Values.SIZE] = field(name="max_size", default=UNLIMITED_BYTES)
     max_item_bytes: Annotated[int, Values.ITEM_SIZE] = field(name="max_item_size", default=16 << 20)
-    # As Amazon SQS has it: half a kilobyte each, and the item.
+    # The same as in Amazon SQS. Each takes half a kilobyte and the item.
     max_open_reads: Annotated[int, Values.ITEMS] = 120_000
     max_waiters: Annotated[int, Values.ITEMS] = UNLIMITED_ITEMS
     max_age_ms: Annotated[int, Values.DURATION] = field(name="max_age", default=0)
@@ -69,9 +69,9 @@ class QueueConfig(Struct, frozen=True, kw_only=True):
     expire_to_queue: Annotated[str, Values.QUEUE_NAME] = ""
     max_deliveries: Annotated[int, Values.DELIVERIES] = 0
     dead_letter_queue: Annotated[str, Values.QUEUE_NAME] = ""
-    # After the first delivery, the second, …; the last one from then on.
+    # After the first delivery, the second, …; the last one for all later deliveries.
     retry_delays_ms: Annotated[tuple[int, ...], Values.DELAYS] = field(name="retry_delay", default=())
-    # Of the delay: so much is added at most.
+    # Of the delay; at most this much is added.
     retry_jitter_percent: Annotated[int, Values.PERCENT] = field(name="retry_jitter", default=0)
     fanout_only: Annotated[bool, Values.FLAG] = False
     max_queue_age_ms: Annotated[int, Values.DURATION] = field(name="max_queue_age", default=0)

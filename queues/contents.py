@@ -1,8 +1,7 @@
-"""The items of one queue and the places where they are; each move between two places is recorded in the queue's
-journal.
+"""The items of one queue and the places where they are. The queue's journal records each move between two places.
 
-This module has the ready items, the open reads and the items in transfer to another queue; time_outs.py decides when a
-read ends, queue.py who gets which item. The data model is at the top of queue.py.
+This module has the ready items, the open reads and the items in transfer to another queue. time_outs.py decides when a
+read ends, queue.py which client gets which item. The data model is at the top of queue.py.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from staniel.queues.line import Line, PlainLine
 from staniel.queues.xids import XID_MAX, next_xid
 
 CLEARED_MAX = 1 << 20
-_XID_MAX = XID_MAX  # compiled, a C number
+_XID_MAX = XID_MAX  # a C number in the compiled build
 
 
 class QueueContents:
-    """The items of one queue. An item is in exactly one of the places below, or gone.
+    """The items of one queue. An item is in exactly one of the places below, or removed.
 
-    `transferring_head` is in transfer without a transaction. The journal still has it as the head of the line, so every
-    other record about the head must first put it under a transaction (`_record_transferring_head`).
+    `transferring_head` is in transfer without a transaction. In the journal it is still the head of the line, so a
+    transaction must be recorded for it before any other record about the head (`_record_transferring_head`).
     """
 
     __slots__ = (
@@ -40,7 +39,7 @@ class QueueContents:
         self.journal = journal
         self.line: Line = PlainLine()
         self.open_reads: dict[int, Delivery] = {}  # by xid, in the order of opening; an OrderedDict with a time-out
-        self.delayed: dict[int, Delivery] = {}  # by xid, until retry_delay ends; `opened_ms` is when they become ready
+        self.delayed: dict[int, Delivery] = {}  # by xid, until retry_delay ends, at their `opened_ms`
         self.delayed_bytes = 0  # payload
         self.in_transfer: dict[int, Delivery] = {}  # by xid, on the way to another queue
         self.transferring_head: Delivery | None = None
@@ -55,7 +54,7 @@ class QueueContents:
         self._record(Removed(self.line.drop()))
 
     def drop_heads(self, count: int) -> int:
-        """Remove up to `count` heads for good, and the remnants between them. Returns how many heads were removed."""
+        """Remove up to `count` heads for good, and the remnants between them. Return how many heads were removed."""
         line, places = self.line, 0
         before = line.present
         while len(line) and before - line.present < count:
@@ -65,7 +64,7 @@ class QueueContents:
         return before - line.present
 
     def give_back(self, delivery: Delivery) -> None:
-        """Make an item the head again whose transaction the caller has just removed from its dictionary."""
+        """Make an item the head again. The caller has just removed its transaction from its dictionary."""
         self._record(Aborted(delivery.id, delivery.xid))
         self.line.give_back(delivery)
 
@@ -90,7 +89,9 @@ class QueueContents:
         return delivery
 
     def pop_head_for_transfer(self, head: Item) -> Delivery:
-        """Remove `head` from the line and put it in transfer. The only item of a queue gets no transaction."""
+        """Remove `head` from the line and put it in transfer, without a transaction if it is the only item of the
+        queue.
+        """
         if not self._is_only_item(head):
             return self.open_head_for_transfer()
         delivery = self.transferring_head = self.line.pop()
@@ -98,12 +99,12 @@ class QueueContents:
         return delivery
 
     def _is_only_item(self, head: Item) -> bool:
-        """Return True if `head` is the only item of the queue and has no id. Numbered items can be told from others."""
+        """Return True if `head` is the only item of the queue and has no id. Items with ids can be distinguished."""
         others = self.open_reads or self.delayed or self.in_transfer or self.transferring_head is not None
         return len(self.line) == 1 and not others and not isinstance(head, Numbered)
 
     def set_aside(self, delivery: Delivery) -> None:
-        """Put an item in transfer that is under a transaction and no longer an open read."""
+        """Put an item in transfer that is under a transaction and not an open read any more."""
         assert delivery.xid and delivery.xid not in self.open_reads
         self.in_transfer[delivery.xid] = delivery
         self.in_transfer_bytes += len(delivery.item.data)
@@ -113,8 +114,8 @@ class QueueContents:
         return self.transferring_head is delivery or self.in_transfer.get(delivery.xid) is delivery
 
     def release(self, delivery: Delivery) -> bool:
-        """Remove an item for good that has arrived at the other queue. Returns False if this queue was closed: nothing
-        is recorded.
+        """Remove an item for good that has arrived at the other queue. Return False, and record nothing, if this queue
+        was closed.
         """
         if self.transferring_head is delivery:
             self.transferring_head = None
@@ -132,7 +133,7 @@ class QueueContents:
             self.release(delivery)
 
     def take_back(self, delivery: Delivery) -> None:
-        """Make an item the head of the line again that does not go to another queue."""
+        """Make an item in transfer the head of the line again, because it does not go to another queue."""
         if self.transferring_head is delivery:
             self._record_transferring_head()
         if self._forget_in_transfer(delivery):
@@ -144,7 +145,7 @@ class QueueContents:
         self.take_back(delivery)
 
     def _forget_in_transfer(self, delivery: Delivery) -> bool:
-        """Remove a transaction from `in_transfer`; return False if it is not there."""
+        """Remove a transaction from `in_transfer`. Return False if there is none."""
         if self.in_transfer.get(delivery.xid) is not delivery:
             return False
         del self.in_transfer[delivery.xid]
@@ -169,7 +170,7 @@ class QueueContents:
     def _record_opened(self, delivery: Delivery) -> None:
         """Put the item that was just removed from the line under a transaction."""
         if self.transferring_head is not None:
-            self._record_transferring_head()  # takes the number before
+            self._record_transferring_head()  # uses the number before
         last = self.last_xid
         xid = last + 1
         if not 0 <= last < _XID_MAX or xid in self.open_reads or self.delayed or self.in_transfer:
@@ -178,14 +179,14 @@ class QueueContents:
         self.journal.record_opened(delivery.id, xid)
 
     def _record_transferring_head(self) -> None:
-        """Put `transferring_head` under a transaction, because the next record means another head."""
+        """Put `transferring_head` under a transaction, because the next record is about another head."""
         delivery, self.transferring_head = self.transferring_head, None
         assert delivery is not None
         self._record_opened(delivery)
         self.in_transfer[delivery.xid] = delivery
 
     def _discard_all(self) -> None:
-        """Forget every item, without a record. Long collections are freed over several turns."""
+        """Forget every item, without a record. Large collections are freed over several turns."""
         line, self.line = self.line, PlainLine()
         line.abandon()
         reads, self.open_reads = self.open_reads, {}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 
 class QueueCounters:
-    """Counts since this process loaded the queue, under Kestrel's names. No Struct, as for the server's."""
+    """Counts since this process loaded the queue, under Kestrel's names. Not a Struct, for the same reason as
+    ServerCounters.
+    """
 
     __slots__ = (
         "canceled_transactions",

@@ -1,5 +1,5 @@
-"""Items that are gone and still in memory, because freeing all of them at once takes time. More
-is freed in a turn than clients can put meanwhile.
+"""Items that are removed but still in memory, because freeing all of them at once takes time. Each turn frees more than
+clients can put meanwhile.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from staniel.queues.item import Delivery, Item, Numbered
 
 ITEMS_PER_STEP = 4096  # 0.05 us each, more if they are cold
 BYTES_PER_STEP = 4 << 20  # the kernel takes back 4 KB in 0.1 us
-LEAST_ITEMS = 256  # fewer are freed on the spot, if they are not large
+LEAST_ITEMS = 256  # fewer items are freed immediately, if they are not large
 
 
 class DeferredFree:
-    """Frees dropped items a few at a time: call `free_some` as long as something is `left`."""
+    """Frees dropped items a few at a time. Call `free_some` as long as something is `left`."""
 
     def __init__(self) -> None:
         self.left: deque[Iterator[int]] = deque()
 
     def add(self, items: deque[Item] | list[Delivery] | dict[int, Delivery], size: int) -> None:
-        """Free `items`, at once if they are few. `size`: the bytes of their payload, at most. The caller gives this
-        very collection away.
+        """Free `items`, immediately if they are few. `size`: the bytes of their payload, at most. The caller must not
+        use this collection any more.
         """
         if len(items) <= LEAST_ITEMS and size <= BYTES_PER_STEP:
             items.clear()
@@ -38,7 +38,7 @@ class DeferredFree:
         self.left.extend(map(_numbered, pieces))
 
     def free_some(self) -> None:
-        """Free some."""
+        """Free some of the items."""
         items, size = ITEMS_PER_STEP, BYTES_PER_STEP
         left = self.left
         while left and items > 0 and size > 0:
@@ -50,7 +50,7 @@ class DeferredFree:
             left.popleft()
 
 
-# Each yields the size of one that is freed.
+# Each generator frees one collection and yields the size of each freed item.
 
 
 def _items(items: deque[Item]) -> Iterator[int]:

@@ -11,8 +11,8 @@ from staniel.queues.item import Delivery, Item
 
 
 class Journal:
-    """The one thing a queue knows of disks. A base class, and no Protocol: compiled code calls its methods without a
-    look-up. `batch` is a field of most, and one kind of journal computes it.
+    """The journal of a queue, its only access to disks. A base class and not a Protocol, so that compiled code calls
+    its methods without a look-up. `batch` is a field of most journals; one kind computes it.
     """
 
     __slots__ = ()
@@ -20,11 +20,11 @@ class Journal:
     batch = 0  # the commit batch that a reply about this queue's last change must wait for; 0: none
 
     def record(self, change: Change) -> None:
-        """Take a change down, before any client learns of it."""
+        """Record a change, before any client learns of it."""
         raise NotImplementedError
 
-    # The changes of which a busy queue makes one with every request. A journal that needs no change object for them
-    # overrides these methods, and must write the same bytes as its `record`.
+    # A busy queue makes one of these changes with every request. A journal that needs no change object for them
+    # overrides these methods, which must write the same bytes as its `record`.
 
     def record_added(self, item: Item) -> None:
         """Record Added(item)."""
@@ -48,9 +48,7 @@ class Journal:
 
 
 class NoJournal(Journal):
-    """The journal of queues that live in memory alone (`keep_journal = false`). It only notes down that its queue has
-    changed.
-    """
+    """The journal of queues without files (`keep_journal = false`). It only notes that its queue has changed."""
 
     __slots__ = ("_changed", "_queue", "batch", "is_noted", "listener")
 
@@ -58,11 +56,11 @@ class NoJournal(Journal):
         self.batch = 0
         self._queue: object = None
         self._changed: dict[Any, None] = {}
-        self.is_noted = False  # there: most changes follow another
-        self.listener: Callable[[Change], None] | None = None  # the simulator's
+        self.is_noted = False  # the queue is noted; most changes follow another
+        self.listener: Callable[[Change], None] | None = None  # set by the simulator
 
     def watch(self, queue: object, changed: dict[Any, None]) -> None:
-        """Enter `queue` into `changed`, from now on, at the first change after `is_noted` was made false."""
+        """Note `queue` in `changed` from now on, at the first change after `is_noted` was set to False."""
         self._queue, self._changed, self.is_noted = queue, changed, False
 
     def reply_batch(self) -> int:
@@ -83,22 +81,22 @@ class Reason(Enum):
 
 
 class Admission(Enum):
-    """Answers of a transfer sink that is asked for room for one more item."""
+    """Results of asking a transfer sink for room for one more item."""
 
     NOW = "now"
-    SOON = "soon"  # when those that are under way have arrived
-    LATER = "later"  # they have nowhere to go for now; it is asked again in a while
+    SOON = "soon"  # when the transfers under way have arrived
+    LATER = "later"  # the target cannot accept now; ask again after a while
 
 
 class TimerOwner(Protocol):
-    """An object with a moment at which `on_timer` is called."""
+    """An object whose `on_timer` is called at a given moment."""
 
     def on_timer(self, now_ms: int) -> int | None:
-        """Do the work that is due. Returns the work, in dropped items, if it may be much."""
+        """Do the work that is due. Return the work, in dropped items, if it may be much."""
 
 
 class Timer(Protocol):
-    """Calls `on_timer` of its owners; one moment an owner."""
+    """Calls `on_timer` of its owners. Each owner has one moment."""
 
     def set(self, owner: TimerOwner, at_ms: int) -> None:
         """Call `owner.on_timer` at `at_ms`, instead of any moment set before."""
@@ -114,12 +112,12 @@ SourceT = TypeVar("SourceT", contravariant=True)
 
 
 class TransferSink(Protocol[SourceT]):
-    """Takes charge of an item until it is safe in another queue, then calls `release` of its source, a Queue.
+    """Takes over an item until it is safe in another queue, then calls `release` of its source, a Queue.
 
     `target` names the queue that a moved item goes to; for other reasons the settings of the source name it.
     """
 
     def admits(self, source: SourceT, size: int) -> Admission:
-        """Tell whether an item of `size` bytes may be sent. A dying item that may not be sent goes back to the line."""
+        """Tell whether an item of `size` bytes may be sent. A dead letter that may not be sent returns to the line."""
 
     def accept(self, source: SourceT, delivery: Delivery, reason: Reason, now_ms: int, target: str = "") -> None: ...

@@ -11,8 +11,8 @@ from staniel.queues.item import Delivery, Item
 
 
 class JournalView:
-    """The queue as its journal sees it. For the journal, `transferring_head` is still the head of the line,
-    and a delayed item and one in transfer are still open.
+    """A queue as its journal sees it: `transferring_head` is still the head of the line, and delayed items and those in
+    transfer are still open.
     """
 
     def __init__(self, queue: QueueContents) -> None:
@@ -26,23 +26,23 @@ class JournalView:
 
     @property
     def heads(self) -> list[Delivery]:
-        """Items before the fresh ones, the head first."""
+        """The items before the fresh ones, the head first."""
         head = self.queue.transferring_head
         return ([] if head is None else [head]) + self.queue.line.returned[::-1]
 
     def snapshot(self) -> tuple[dict[int, Delivery], list[Item]]:
-        """Return the contents of a rewritten journal: everything under a transaction, and the whole line."""
+        """Return the contents for a rewritten journal: everything under a transaction, and the whole line."""
         head = self.queue.transferring_head
         return self.under_way, ([] if head is None else [head.item]) + self.queue.line.items()
 
     def checkpoint(self) -> Checkpoint:
-        """Return the sum of the journal's records so far, in numbers."""
+        """Return the state after the journal's records so far, as numbers."""
         queue, line = self.queue, self.queue.line
         parts = queue.open_reads, queue.delayed, queue.in_transfer
         xids = tuple(chain.from_iterable(parts))
         seqs, ids, deliveries = numbers_of([*chain.from_iterable([part.values() for part in parts]), *self.heads])
         if queue.transferring_head is not None:
-            deliveries[len(xids)] -= 1  # it was not handed out, though it has left the line
+            deliveries[len(xids)] -= 1  # it has left the line, but was not delivered
         count = len(xids)
         return Checkpoint(
             line.left,
@@ -58,23 +58,23 @@ class JournalView:
         )
 
     def tip(self) -> tuple[int, int, int]:
-        """Return (seq of the item that comes next, payload bytes, number of items with an expiry) of all that
-        ever came.
+        """Return (seq of the next item, payload bytes, number of items with an expiry), counted over all items ever
+        added.
         """
         line = self.queue.line
         return line.end, line.added_bytes, line.added_expiring
 
     def alive(self) -> dict[int, Item]:
-        """Return every item that has left the fresh ones and is not gone for good, by seq."""
+        """Return, by seq, every item that has left the fresh ones and is not removed for good."""
         return {delivery.seq: delivery.item for delivery in [*self.under_way.values(), *self.heads]}
 
     def unread(self) -> int:
         """Return the seq of the first item that is not in memory."""
         line = self.queue.line
-        line.measure_dropped()  # what was dropped unread is read for its size
+        line.measure_dropped()  # the sizes of items that were dropped unread are read now
         return line.left + len(line.in_memory)
 
     @property
     def is_bare(self) -> bool:
-        """True if the queue holds nothing at all."""
+        """True if the queue is completely empty."""
         return not (len(self.queue.line) or self.under_way or self.queue.transferring_head)

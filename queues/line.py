@@ -1,6 +1,5 @@
-"""The line of one queue: the items ready to be handed out, in delivery order, their bytes and ids, and how many of the
-last ones only the journal holds (read-behind). Queues and replay use the same class, so that both give an item the
-same id.
+"""The line of one queue: the ready items in delivery order, their bytes and ids, and the number of the last ones that
+are only in the journal (read-behind). Queues and replay use the same class, so that both give an item the same id.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ from staniel.queues.deferred_free import DeferredFree
 from staniel.queues.deques import append, popleft
 from staniel.queues.item import ID_SHIFT, LOST_MS, Delivery, Item, id_after, is_remnant, new_delivery, remnant_of
 
-# What an item costs beside its payload: the Item, the header of its bytes, its place in the line, the allocator's
-# rounding. Measured with a million items of 10, 100 and 1000 bytes: 104 to 131.
+# The cost of an item in addition to its payload: the Item, the header of its bytes, its place in the line, the
+# allocator's rounding. Measured with a million items of 10, 100 and 1000 bytes: 104 to 131.
 ITEM_COST_BYTES = 128
-# Read-behind counts payload, as Kestrel does, as long as small items do not make up much more than that.
+# Read-behind counts payload, as Kestrel does, unless small items make up much more memory than that.
 SMALL_ITEMS_SHARE = 0.4
 SMALL_ITEMS_BYTES = 64 << 10
-LOAD_BYTES = 128 << 10  # read at once, while a client waits, when nothing was read ahead
+LOAD_BYTES = 128 << 10  # read in one step while a client waits, if nothing was read ahead
 UNBOUNDED = 2**62
 
 
@@ -29,26 +28,24 @@ IsOver = Callable[[Item], bool]
 
 
 class Tail(Protocol):
-    """The items of a line that only the journal holds, by their seq: the first item that ever came has seq 0."""
+    """The items of a line that are only in the journal, by their seq. The first item ever added has seq 0."""
 
     def load(self, seq: int, size_max: int) -> list[Item]:
         """Read the items from `seq` on, about `size_max` bytes of them, at least one. An unreadable item is replaced by
-        one that is `lost`.
+        a `lost` one.
         """
 
     def measure(self, seq: int, count: int) -> tuple[int, int]:
         """Return (payload bytes, number with an expiry) of `count` items from `seq` on."""
 
     def newest_id(self, seq: int, count: int) -> int:
-        """Return the id of the last of `count` items from `seq` on, had they left one by one and nothing before
-        them.
-        """
+        """Return the id that the last of `count` items from `seq` on would get if they left now, one by one."""
 
 
 class Line:
-    """Returned items first (the last returned is the head), then fresh ones in the order they were added, then those
-    that only the journal holds. What every line has; `PlainLine` keeps its numbers in fields, a `StreamLine` (stream/)
-    computes them, and is asked for them by the same names.
+    """The interface of every line: returned items first (the last returned is the head), then fresh ones in the order
+    of adding, then those that are only in the journal. `PlainLine` keeps its numbers in fields. `StreamLine` (stream/)
+    computes them in properties of the same names.
     """
 
     __slots__ = (
@@ -69,29 +66,29 @@ class Line:
         "tail",
     )
 
-    # Payload, in memory and on disk; how many items only the journal holds; their payload. Each kind of line has its
-    # own: fields of this class would, compiled, hide the properties of a StreamLine.
+    # Payload, in memory and on disk; how many items are only in the journal; their payload. Subclasses declare these:
+    # compiled fields of this class could not be overridden by the properties of a StreamLine.
     bytes = on_disk = on_disk_bytes = 0
 
     def __init__(self, memory_bytes: int = UNBOUNDED, tail: Tail | None = None) -> None:
         self.in_memory: deque[Item] = deque()
         self.returned: list[Delivery] = []
         self.expiring = 0  # how many of the items have an expiry of their own
-        self.remnants = 0  # of these: nothing is left of them, see sweeping.py
-        self.added_bytes = 0  # of payload, and how many with an expiry, of all items that ever joined the end
+        self.remnants = 0  # of these: expired items without payload, see sweeping.py
+        self.added_bytes = 0  # payload bytes, and items with an expiry, of all items ever added
         self.added_expiring = 0
         self.last_id = 0
-        self.left = 0  # how many fresh items have left: the seq of the next one
+        self.left = 0  # how many fresh items have left, which is the seq of the next one
         self.tail = tail
         self.read_error: OSError | None = None
-        """Why the next items cannot be read from the journal. Nothing is read any more until it is None again."""
-        self.on_read_error: Callable[[], object] = int  # when trouble begins
-        self.deferred_free: DeferredFree | None = None  # takes what is cleared; else it is freed at once
+        """The reason why the next items cannot be read from the journal. While it is set, nothing is read."""
+        self.on_read_error: Callable[[], object] = int  # called when `read_error` is set
+        self.deferred_free: DeferredFree | None = None  # takes cleared items; without it they are freed at once
         self.bound(memory_bytes)
 
     def bound(self, memory_bytes: int, spare_bytes: int = SMALL_ITEMS_BYTES) -> None:
-        """Keep about `memory_bytes` of payload in memory at most, and no more than 1.4 times that and `spare_bytes` of
-        real memory.
+        """Keep at most about `memory_bytes` of payload in memory, and at most 1.4 times that plus `spare_bytes` of real
+        memory.
         """
         if self.tail is None:
             memory_bytes = UNBOUNDED
@@ -104,22 +101,22 @@ class Line:
         return len(self.in_memory) + len(self.returned) + self.on_disk
 
     def reaches(self, items: int, size_bytes: int) -> bool:
-        """Tell whether the line has so many items, or so many bytes of payload."""
+        """Tell whether the line has that many items, or that many bytes of payload."""
         return self.present >= items or self.bytes >= size_bytes
 
     @property
     def head_seq(self) -> int:
-        """The seq of the head, of a line that is not empty."""
+        """The seq of the head. The line must not be empty."""
         return self.returned[-1].seq if self.returned else self.left
 
     @property
     def present(self) -> int:
-        """The number of items for people and for limits: remnants are places, not items."""
+        """The number of items for people and for limits. Remnants are not counted."""
         return len(self) - self.remnants
 
     @property
     def end(self) -> int:
-        """The seq of the item that comes next."""
+        """The seq of the next item to be added."""
         return self.left + len(self.in_memory) + self.on_disk
 
     @property
@@ -133,7 +130,7 @@ class Line:
 
     @property
     def is_full(self) -> bool:
-        """Tell whether memory has taken all it may."""
+        """Tell whether memory has all the items that it may."""
         if self.bytes - self.on_disk_bytes >= self.full_bytes:
             return True
         return len(self.in_memory) >= self.look_items and self.weight_bytes() >= self.heavy_bytes
@@ -147,7 +144,7 @@ class Line:
         return self.in_memory[0] if self.in_memory else None
 
     def peek(self) -> Delivery | None:
-        """Return the head as `pop` would give it, and leave it where it is."""
+        """Return the head as `pop` would return it, without removing it."""
         head = self.head()
         if self.returned:
             delivery = self.returned[-1]
@@ -157,7 +154,7 @@ class Line:
         return Delivery(head, self._id_after(head), seq=self.left) if head is not None else None
 
     def abandon(self) -> None:
-        """Let go of the items in memory. The line is empty then, or will never be used again."""
+        """Free the items in memory. After that the line is empty, or is never used again."""
         in_memory, returned, size = self.in_memory, self.returned, self.memory_bytes
         self.in_memory, self.returned = deque(), []
         if self.deferred_free is not None:
@@ -174,7 +171,7 @@ class Line:
             self.remnants += is_remnant(item)
 
     def items(self) -> list[Item]:
-        """Return all items, head first, in memory."""
+        """Return all items in memory, head first."""
         return list(self.walk())
 
     def _gone(self, item: Item) -> None:
@@ -194,8 +191,8 @@ class Line:
         return delivery.id
 
     def sweep(self, is_over: IsOver, seq: int, look_max: int, count_max: int) -> tuple[int, int]:
-        """Make remnants of items in memory that have expired by their own expiry, `count_max` at most, from the fresh
-        one with `seq` on; 0: from the head on. (how many, the seq from which to go on, 0 when through.)
+        """Turn items in memory that have passed their own expiry into remnants, at most `count_max`, from the fresh one
+        with `seq` on; 0: from the head on. Return (how many, the seq from which to continue, 0 at the end).
         """
         count = 0
         if not seq:
@@ -204,7 +201,7 @@ class Line:
                     delivery.item = self._swept(delivery.item)
                     count += 1
         in_memory, first = self.in_memory, max(0, seq - self.left)
-        in_memory.rotate(-first)  # a thousandth of the time that it takes to walk there
+        in_memory.rotate(-first)  # a thousandth of the time of walking to that item
         looked = islice(in_memory, min(look_max, len(in_memory) - first))
         found = [at for at, item in enumerate(looked) if _is_sweepable(item, is_over)]
         for at in found[: count_max - count]:
@@ -229,61 +226,60 @@ class Line:
         raise NotImplementedError
 
     def append(self, item: Item) -> int:
-        """Append `item` as the last. Returns its size in bytes."""
+        """Append `item` as the last one. Return its size in bytes."""
         raise NotImplementedError
 
     def pop(self) -> Delivery:
-        """Take the head off, delivered once more. Raises IndexError unless `head` has found one."""
+        """Remove and return the head, with one more delivery. Raises IndexError unless `head` has found one."""
         raise NotImplementedError
 
     def drop(self) -> int:
-        """Take the head off for good and return its id. A head that only the journal holds is not read for that. Raises
+        """Remove the head for good and return its id. If it is only in the journal, it is not read for that. Raises
         IndexError on an empty line.
         """
         raise NotImplementedError
 
     def expire(self, now_ms: int, oldest_ms: int, count_max: int) -> int:
         """Drop items from the head that expired before `now_ms` or were added before `oldest_ms`, at most `count_max`.
-        Returns how many went.
+        Return how many were dropped.
         """
         raise NotImplementedError
 
     def expire_those(self, is_expired: IsOver, count_max: int) -> int:
-        """Drop items as `expire` does, where no comparison of two numbers tells which have expired."""
+        """Drop items as `expire` does, where two comparisons of numbers do not tell which have expired."""
         raise NotImplementedError
 
     def clear(self) -> int:
-        """Drop every item. Returns how many there were. A short step if all of them are counted."""
+        """Drop every item. Return how many there were. Takes little time if all of them are counted."""
         raise NotImplementedError
 
     def count(self, count_max: int, since_max: int = 0) -> bool:
-        """Work out which ids the next fresh items will get, `count_max` more of them at most, and of those that have
-        come since the last time `since_max`; whether it is known for all. Clearing a long line takes most of its time
-        for that.
+        """Compute the ids of up to `count_max` more fresh items, and of up to `since_max` items added since the last
+        call. Return True if all are known. This is most of the work of clearing a long line.
         """
         raise NotImplementedError
 
     def walk(self) -> Iterator[Item]:
-        """Iterate over all items, head first; of those that only the journal holds some are read at a time, and stay
-        there. The line must not change meanwhile. Raises OSError.
+        """Iterate over all items, head first. Items that are only in the journal are read in pieces, and stay there.
+        The line must not change meanwhile. Raises OSError.
         """
         raise NotImplementedError
 
     def load(self, size_max: int = LOAD_BYTES) -> None:
-        """Read the next items from the journal, now. If that fails nothing comes, and there is `read_error`."""
+        """Read the next items from the journal, now. If that fails, set `read_error`."""
         raise NotImplementedError
 
     def load_all(self) -> bool:
-        """Hold everything in memory, whatever the bound says; False if it cannot be read."""
+        """Read everything into memory, whatever the bound is. Return False if that fails."""
         raise NotImplementedError
 
     def take_in(self, items: list[Item]) -> None:
-        """Take the next items, read from the journal, into memory."""
+        """Add the next items, which were read from the journal, to those in memory."""
         raise NotImplementedError
 
     def measure_dropped(self) -> None:
-        """Count the bytes of what was dropped unread, and the ids that it took along. Raises OSError, and then they are
-        still to be counted.
+        """Read from the journal how large the dropped items were, subtract that, and compute the ids that they used up.
+        Raises OSError; they are still to be measured then.
         """
         raise NotImplementedError
 
@@ -296,8 +292,8 @@ class PlainLine(Line):
     """The line of a queue with items of its own.
 
     An item's id is made when it leaves the line for the first time: its add time in ms, shifted, or one more than the
-    id before it. So ids rise along a queue, cost no memory while an item waits, and come out the same after a replay
-    of the same records. Its seq is how many items had left before it.
+    id before it. So ids rise along a queue, cost no memory while an item waits, and are the same after a replay of the
+    same records. An item's seq is how many items had left before it.
     """
 
     __slots__ = (
@@ -316,14 +312,14 @@ class PlainLine(Line):
         self.bytes = 0
         self.on_disk = 0
         self.on_disk_bytes = 0
-        self._unmeasured = 0  # items dropped unread, whose bytes are still counted,
-        self._unmeasured_seq = 0  # from this one on
-        self._counted_id = 0  # what the fresh item before this seq will get, if there is one
+        self._unmeasured = 0  # items that were dropped unread, whose bytes are still counted,
+        self._unmeasured_seq = 0  # and the seq of the first of them
+        self._counted_id = 0  # the id that the fresh item before this seq will get, if there is one
         self._counted_seq = 0
-        self._counted_end = 0  # the seq behind the fresh items when they were counted last
+        self._counted_end = 0  # the seq after the fresh items when they were last counted
 
     def reaches(self, items: int, size_bytes: int) -> bool:
-        # In each put to a queue that has a limit: fields, as is said above.
+        # Every put to a queue with a limit calls this, so it uses the fields.
         there = len(self.in_memory) + len(self.returned) + self.on_disk - self.remnants
         return self.bytes >= size_bytes or there >= items
 
@@ -372,8 +368,8 @@ class PlainLine(Line):
         return item_id
 
     def drop_unread(self, count: int) -> int:
-        """Take up to `count` heads off for good that only the journal holds, or one that was handed back; at least one,
-        and how many.
+        """Remove up to `count` heads for good that are only in the journal, or one returned item. Return how many; at
+        least one.
         """
         if self.returned:
             self._gone(self.returned.pop().item)
@@ -387,7 +383,7 @@ class PlainLine(Line):
         self.last_id += count
         self.left += count
         if not self.on_disk:
-            # Nothing is left: no need to read how large it was.
+            # The line is empty: the sizes of the dropped items need not be read.
             self._keep_ids_rising()
             self._unmeasured = self.on_disk_bytes = self.bytes = self.expiring = 0
         return count
@@ -427,7 +423,7 @@ class PlainLine(Line):
             count_max += max(0, min(since_max, end - self._counted_end))
         count = min(count_max, len(in_memory) - known)
         newest_id = self._counted_id
-        in_memory.rotate(-known)  # a thousandth of the time that it takes to walk there
+        in_memory.rotate(-known)  # a thousandth of the time of walking to that item
         for item in islice(in_memory, count):
             by_clock = item.added_ms << ID_SHIFT
             newest_id = by_clock if by_clock > newest_id else newest_id + 1
@@ -447,8 +443,8 @@ class PlainLine(Line):
     # read-behind
 
     def place(self, checkpoint: Checkpoint, heads: list[Delivery], tail_bytes: int, tail_expiring: int) -> None:
-        """Place the line as it stood at `checkpoint`, with nothing in memory but `heads`, which stand before the fresh
-        items, the head first. `tail_bytes`, `tail_expiring`: of the items that only the journal holds.
+        """Set the line to its state at `checkpoint`, with only `heads` in memory, which stand before the fresh items,
+        the head first. `tail_bytes`, `tail_expiring`: figures of the items that are only in the journal.
         """
         self.in_memory.clear()
         self.returned[:] = reversed(heads)
@@ -465,7 +461,7 @@ class PlainLine(Line):
         self.remnants = sum([is_remnant(delivery.item) for delivery in heads])
 
     def append_on_disk(self, count: int, size: int, expiring: int) -> None:
-        """Add so many items more, of `size` bytes together, to the end; only the journal holds them."""
+        """Append `count` items of `size` bytes together, which are only in the journal."""
         self.on_disk += count
         self.on_disk_bytes += size
         self.bytes += size
@@ -503,7 +499,7 @@ class PlainLine(Line):
         self.on_disk_bytes -= size
         self.expiring += lost
         if not self.on_disk:
-            # The size of a lost item is not known.
+            # The size of a lost item is unknown.
             self.bytes -= self.on_disk_bytes
             self.on_disk_bytes = 0
 
@@ -528,5 +524,5 @@ class PlainLine(Line):
 
 
 def _is_sweepable(item: Item, is_over: IsOver) -> bool:
-    """Tell whether `item` has expired, and has a payload that can go."""
+    """Tell whether `item` has expired, and has a payload to remove."""
     return item.expires_ms > 0 and is_over(item) and not is_remnant(item)

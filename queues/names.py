@@ -1,6 +1,6 @@
-"""The rules of queue names: for a new queue, whatever protocol asks for it, and for a name that is read from a journal
-file. A name is also a file name and a word of a request. Spools that other servers have written hold queues that the
-first rule does not allow; they are served.
+"""The rules of queue names: for a new queue, in any protocol, and for a name from a journal file. A name is also a file
+name and a word of a request. Spools of other servers may have queues that the first rule does not allow; they are
+served.
 """
 
 from __future__ import annotations
@@ -8,22 +8,22 @@ from __future__ import annotations
 import re
 import sys
 
-NAME_BYTES_MAX = 200  # a file name has 255: room for `.<digits>.pack` and a little more
+NAME_BYTES_MAX = 200  # a file name may have 255: this leaves room for `.<digits>.pack` and a little more
 RESERVED = frozenset("./~\0")
-# A word of a request is bytes above the blank, as ISO-8859-1; 0x7F is a control character too. Bytes from 0x80 on may
-# be parts of UTF-8 characters.
+# A word of a request has only bytes above the blank, as ISO-8859-1; 0x7F is also a control character. Bytes from 0x80
+# on may be parts of UTF-8 characters.
 _WORD = re.compile("[!-~\x80-\xff]*")
 
 
 def shared_name(name: str) -> str:
-    """Return the string that requests have for this name (protocol's `queue_name`): a dictionary finds the same object
+    """Return the string that requests have for this name (protocol's `queue_name`). A dictionary finds the same object
     without comparing characters. CPython 3.12.0 to 3.12.5 never free such a string (its issue 113993).
     """
     return name if (3, 12) <= sys.version_info < (3, 12, 6) else sys.intern(name)
 
 
 def name_error(name: str) -> str:
-    """Return why no new queue can be called `name`; empty if one can."""
+    """Return why no new queue can have this name; "" if one can."""
     if why := file_error(name):
         return why
     if _WORD.fullmatch(name) is None:
@@ -32,8 +32,8 @@ def name_error(name: str) -> str:
 
 
 def file_error(name: str) -> str:
-    """Return why no journal file can be that of a queue `name`; empty if one can. `.`, `/` and `~` mean something in
-    the names of journal files.
+    """Return why a queue `name` cannot have a journal file; "" if it can. `.`, `/` and `~` have a meaning in the names
+    of journal files.
     """
     if not name:
         return "a queue name cannot be empty"

@@ -1,7 +1,7 @@
-"""The past of a dead letter: an item that has left its queue without having been consumed.
+"""The past of a dead letter: an item that has left its queue without being consumed.
 
-It is set when the item leaves and kept beside its payload, which stays as it was put. Queues and journals carry it as
-bytes (`ItemWithPast.past`) and do not look into them.
+It is made when the item leaves, and stored with the unchanged payload. Queues and journals carry it as bytes
+(`ItemWithPast.past`) and do not decode it.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from msgspec import Struct
 
 from staniel.queues.item import Item, ItemWithPast
 
-CLIENT_LENGTH_MAX = 100  # as much of an address as helps; the past stays small beside its item
+CLIENT_LENGTH_MAX = 100  # of an address: more would not help, and the past stays small compared to its item
 PAST_BYTES_MAX = 400  # the longest name, an address, and the numbers
 
 
 class Why(IntEnum):
-    """Reasons why an item left its queue. The numbers are on disks: never give one another meaning."""
+    """Reasons why an item left its queue. The numbers are on disks: never change the meaning of one."""
 
     DEAD = 2  # delivered max_deliveries times
 
 
 class Past(Struct, frozen=True, array_like=True):
-    """The history of an item before it came to where it is now.
+    """The history of an item before it came to its present queue.
 
-    `origin`: the queue that it left, `left_ms` when. `put_ms`: when a client put it, `deliveries`: how often `origin`
-    delivered it. `client`: the address of the last client that it was delivered to; "" if that is not known, because
-    the server was restarted meanwhile. `times`: how often it has left a queue like this.
+    `origin`: the queue that it left, at `left_ms`. `put_ms`: when a client put it. `deliveries`: how often `origin`
+    delivered it. `client`: the address of the last client that got it; "" if that is unknown because the server was
+    restarted meanwhile. `times`: how often it has left a queue like this.
     """
 
     why: Why
@@ -48,7 +48,7 @@ _DECODER = msgspec.msgpack.Decoder(Past)
 
 
 def past_of(item: Item) -> Past | None:
-    """Return the past of an item; None if it has none, or one that a later version has written."""
+    """Return the past of an item; None if it has none, or a later version has written it."""
     if type(item) is not ItemWithPast:
         return None
     try:
@@ -58,7 +58,7 @@ def past_of(item: Item) -> Past | None:
 
 
 def next_past(item: Item, why: Why, origin: str, deliveries: int, client: str, now_ms: int) -> bytes:
-    """Return the past, as bytes, of an item that leaves `origin` now. An earlier past counts on."""
+    """Return the past, as bytes, of an item that leaves `origin` now. It continues the counts of an earlier past."""
     before = past_of(item)
     past = Past(
         why=why,

@@ -1,7 +1,8 @@
-"""Queues that are read and do not exist yet: they are empty, and some clients wait for an item of them.
+"""Queues that are read but do not exist yet. They are empty, and clients may wait for an item of them.
 
-Nothing is kept for such a name once its last wait is over, and no file is made. One placeholder stands for all such
-queues of the same settings: a Queue is in reference cycles, so only the garbage collector would free one for each.
+When the last wait for such a name has ended, nothing is kept of it; no file is made. One placeholder stands for all
+such queues with the same settings: a Queue is in reference cycles, so only the garbage collector would free one for
+each.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ class WaitersByName:
                 del self._by_name[name]
 
     def move_to(self, queue: Queue) -> None:
-        """Move the waiters of that name to `queue`, which exists now, in the same order."""
+        """Move the waiters for that name to `queue`, which exists now, in the same order."""
         for waiter in self._by_name.pop(queue.name, ()):
             del self._names[waiter]
             waiter.moved(queue)
             queue.park(waiter)
 
     def dismiss(self, name: str) -> bool:
-        """Tell the waiters of this queue that nothing will come; whether there were any."""
+        """Dismiss the waiters for this queue. Return whether there were any."""
         waiters = self._by_name.pop(name, None)
         for waiter in waiters or ():
             del self._names[waiter]
@@ -56,13 +57,13 @@ class WaitersByName:
         return waiters is not None
 
     def dismiss_all(self) -> None:
-        """Tell all waiters that nothing will come."""
+        """Dismiss all waiters."""
         for name in list(self._by_name):
             self.dismiss(name)
 
 
 class PlaceholderQueue(Queue):
-    """Reads as an empty queue. `name` is that of the read under way: it is set before each."""
+    """Reads as an empty queue. `name` is set before each read, to the name of the queue that is read."""
 
     def __init__(self, config: QueueConfig, waiters_by_name: WaitersByName) -> None:
         super().__init__("", config, NoJournal(), 0)

@@ -69,27 +69,27 @@ from staniel.queues.names import shared_name
 from staniel.queues.sweeping import Sweep
 from staniel.queues.time_outs import Ended, EndedReads, QueueReads
 
-SENT_AS_MANY = 100  # dropped items take as long as one that is sent to another queue
-COUNTED_PER_TURN = 4096  # items before a flush, 0.1 us each,
-SINCE_MAX = 1 << 16  # and what has been put in a turn, else a crowd could put more than is counted, without an end
+SENT_AS_MANY = 100  # dropped items that take as long as sending one to another queue
+COUNTED_PER_TURN = 4096  # items counted before a flush, 0.1 us each
+SINCE_MAX = 1 << 16  # of the items put in a turn: with more, a crowd could put faster than this counts
 SWEEP_MAX = 20_000  # expired items dropped at once: about 4 ms
-SEND_MAX = 256  # expired items sent to another queue at once: each costs an intent and three records
+SEND_MAX = 256  # expired items sent to another queue in one step: each costs an intent and three records
 SEND_BYTES_MAX = 1 << 20
-LATER_MS = 1000  # before a sink that has no room is asked again
+LATER_MS = 1000  # before a full sink is asked again
 FOREVER_AGO_MS = -(2**63)
-PASSED_MAX = 16  # items that stand before those that are put back: each costs two records
+PASSED_MAX = 16  # items before those that are put back: each costs two records
 
 
 class QueueState(Enum):
     SERVING = "serving"
-    CLOSED = "closed"  # deleted, or the server stops: no item comes in, none goes out
+    CLOSED = "closed"  # deleted, or the server stops: no item enters or leaves
 
 
 CLOSED = QueueState.CLOSED  # a global is found ten times as fast as a member of an Enum
 
 
 class Waiter(Protocol):
-    """A reader that waits for an item. Queues call `deliver` inside the step that made the item available."""
+    """A reader that waits for an item. Queues call `deliver` in the step that made the item available."""
 
     opens: bool
     peeks: bool
@@ -97,16 +97,16 @@ class Waiter(Protocol):
     def deliver(self, delivery: Delivery) -> None: ...
 
     def moved(self, queue: Queue) -> None:
-        """Go on waiting in `queue`, which has been created."""
+        """Continue the wait at `queue`, which has been created meanwhile."""
 
     def dismiss(self) -> None:
-        """End the wait without an item: the queue is closing."""
+        """End the wait without an item, because the queue is closing."""
 
 
 class Queue(QueueReads):
     """A FIFO with reliable reads; the data model is at the top of this file."""
 
-    __slots__ = (  # without, Python finds no more than thirty fast
+    __slots__ = (  # without slots Python finds more than thirty attributes slowly
         "_bounded",
         "_max_age_ms",
         "_max_bytes",
@@ -147,12 +147,12 @@ class Queue(QueueReads):
         self.puts_paused = False
         self.hidden = False  # by an alias
         self.puts_once, self.copies = False, 1  # see StreamQueue
-        self.has_more_expired = False  # expired items are still at the head; the rest goes when the timer rings,
-        self.expiry_is_ahead = False  # or after the next sync: as much as may be is on its way to another queue
+        self.has_more_expired = False  # the head has expired, and is dropped when the timer calls,
+        self.expiry_is_ahead = False  # or after the next sync: no more may be on its way to another queue
         self.sweeping = Sweep()
         self.waiters: OrderedDict[Waiter, None] = OrderedDict()
         self.last_removed_added_ms = 0
-        self.children: dict[str, Queue] = {}  # fan-out: they get a copy of every item
+        self.children: dict[str, Queue] = {}  # fan-out: the queues that get a copy of every item
         self.had_children = False
         self._weight_limit_bytes = UNLIMITED_BYTES
         self.configure(config)
@@ -162,8 +162,8 @@ class Queue(QueueReads):
         return len(self.waiters)
 
     def configure(self, config: QueueConfig) -> None:
-        """Take over changed settings; they apply from the next operation on. This may recompute what depends on them
-        and set timers. It is given no time, so it records no change and serves no waiter: a timer does.
+        """Take over changed settings, which apply from the next operation on. This may recompute what depends on them
+        and set timers. It does not get the time, so it records no change and serves no waiter: a timer does.
         """
         self._delay_order.may_be_too_long = bool(self.delayed)
         self.config = config
@@ -178,7 +178,7 @@ class Queue(QueueReads):
             self._arm()
 
     def limit_weight(self, weight_bytes: int | None) -> None:
-        """Accept no items beyond this weight in memory, in addition to all other limits; None: no limit by weight."""
+        """Accept no items beyond this weight in memory, in addition to all other limits. None: no limit by weight."""
         self._weight_limit_bytes = UNLIMITED_BYTES if weight_bytes is None else weight_bytes
         self._update_bounded()
 
@@ -190,7 +190,7 @@ class Queue(QueueReads):
         self._bounded = self._bounded or self._weighed
 
     def pause(self, *, gets: bool, puts: bool) -> None:
-        """Hold back gets (readers wait or find nothing) or puts (the caller refuses them), or allow them again."""
+        """Pause gets (readers wait or find nothing) or puts (the caller refuses them), or resume them."""
         self.gets_paused, self.puts_paused = gets, puts
         self._update_needs_check()
 
@@ -205,13 +205,13 @@ class Queue(QueueReads):
 
     def _update_needs_check(self) -> None:
         config = self.config
-        # The caller has to check whether the client may read or write.
+        # Tells the caller to check whether the client may read or write.
         self.needs_check = self.puts_paused or bool(config.client_id_for_enqueue or config.client_id_for_dequeue)
         self.needs_check = self.needs_check or self.line.read_error is not None
         self._update_head_is_free()
 
     def sync_counters(self) -> None:
-        """Bring `counters` up to date. A plain queue's always are; a StreamQueue counts its puts here."""
+        """Bring `counters` up to date. Those of a plain queue always are; a StreamQueue counts its puts here."""
 
     def has_room(self, item: Item, now_ms: int) -> bool:
         """Return True if `add` would accept `item`."""
@@ -223,8 +223,8 @@ class Queue(QueueReads):
         return not self._is_full() or self._sweep_for_room(now_ms)
 
     def refuses_puts(self, now_ms: int, was_full: bool) -> bool:
-        """Return True if the queue is so full that it refuses any item. Changes no item: where expired items behind the
-        head may still be swept for room, it asks for a sweep soon and returns `was_full` until that has ended.
+        """Return True if the queue is so full that it refuses any item. This changes no item. If a sweep of expired
+        items behind the head may make room, request one and return `was_full` until it has ended.
         """
         config = self.config
         if self.state is CLOSED:
@@ -242,7 +242,7 @@ class Queue(QueueReads):
     # what clients do
 
     def add(self, item: Item, now_ms: int, forced: bool = False) -> bool:
-        """Append `item`; return False if a limit refuses it. Limits are tested before adding: one item may go past
+        """Append `item`. Return False if a limit refuses it. Limits are tested before adding, so one item may exceed
         max_bytes. `forced`: ignore limits, because the item comes from another queue and must not be lost.
         """
         line = self.line
@@ -272,7 +272,7 @@ class Queue(QueueReads):
             self.add(item, now_ms, True)
 
     def remove_head(self, now_ms: int) -> Delivery | None:
-        """Remove the head for good; return None if no live item is there."""
+        """Remove the head for good and return it; None if there is no live item."""
         line = self.line
         if not (self._head_is_free and line.in_memory and not line.expiring) and not self._may_read_head(now_ms):
             return None
@@ -299,7 +299,7 @@ class Queue(QueueReads):
         return delivery
 
     def has_live_head(self, now_ms: int, despite_pause: bool = False) -> bool:
-        """Return True if an item could be handed out now; `despite_pause`: or could if gets were not paused."""
+        """Return True if an item could be delivered now; with `despite_pause`, also if gets are paused."""
         is_paused = self.gets_paused
         if not (is_paused and despite_pause):
             return self._may_read_head(now_ms)
@@ -315,13 +315,13 @@ class Queue(QueueReads):
         return self._bounded
 
     def peek(self, now_ms: int) -> Delivery | None:
-        """Return the head without removing it; None if no live item is there."""
+        """Return the head without removing it; None if there is no live item."""
         if not self._may_read_head(now_ms):
             return None
         return self.line.peek()
 
     def confirm(self, delivery: Delivery) -> bool:
-        """End an open read for good; False if it is no longer open (timed out, or the queue was deleted)."""
+        """Confirm an open read. Return False if it is not open any more (timed out, or the queue was deleted)."""
         reads, xid = self.open_reads, delivery.xid
         try:
             if reads[xid] is not delivery:
@@ -333,9 +333,7 @@ class Queue(QueueReads):
         return True
 
     def abort(self, delivery: Delivery, now_ms: int) -> Ended:
-        """Put an open read's item back at the head, or give it to the next waiter, unless it goes to
-        dead_letter_queue.
-        """
+        """Return the item of an open read to the head, or to the next waiter, unless it goes to dead_letter_queue."""
         if self.open_reads.get(delivery.xid) is not delivery:
             return Ended.NOT_OPEN
         ended = self.end_read(delivery, now_ms)
@@ -343,8 +341,8 @@ class Queue(QueueReads):
         return ended
 
     def abort_together(self, reads: list[Delivery], now_ms: int) -> EndedReads:
-        """Abort these reads, given the oldest first; return those that were open, in the order in which they ended. All
-        items are back before a waiter gets one, so it gets the oldest.
+        """Abort these reads, given the oldest first. Return those that were open, in the order in which they ended. All
+        items are returned before a waiter gets one, so it gets the oldest.
         """
         opened = [delivery for delivery in reads if self.open_reads.get(delivery.xid) is delivery]
         ended = self._end_reads(opened, now_ms)
@@ -352,10 +350,10 @@ class Queue(QueueReads):
         return ended
 
     def put_back(self, items: list[Item], now_ms: int) -> None:
-        """Put items back at the head, or give them to a waiter, that were removed for good but reached no client. Their
-        removal is recorded already, and no record reverses one: they are added anew, ignoring limits, and then moved
-        ahead of the items that were in line, if those are at most PASSED_MAX. With max_deliveries, which counts how
-        often a record was opened, they stay at the end.
+        """Return items to the head, or to a waiter, that were removed for good but reached no client. Their removal is
+        already recorded, and no record reverses it. So they are added again, ignoring limits, and then moved ahead of
+        the items in the line, if these are at most PASSED_MAX. With max_deliveries, which counts how often a record was
+        opened, they stay at the end.
         """
         if self.state is CLOSED:
             return
@@ -369,26 +367,26 @@ class Queue(QueueReads):
             self._bring_forward(ahead, len(items))
 
     def prepare_flush(self) -> bool:
-        """Do a piece of the work that a flush is for a long line; return True if nothing is left of it, and `flush`
-        takes only a moment.
+        """Do a part of the work of flushing a long line. Return True if all is done, so that `flush` takes only a
+        moment.
         """
         return self.line.count(COUNTED_PER_TURN, SINCE_MAX)
 
     def flush(self) -> int:
-        """Remove every item of the line; open reads stay open. Returns the number of removed items."""
+        """Remove every item of the line; open reads stay open. Return the number of removed items."""
         if self.transferring_head is not None:
-            self._record_transferring_head()  # it had left before, and stays when the line is empty, too
+            self._record_transferring_head()  # it had left before, and stays if the line is empty
         there = self.line.present
         self.record_cleared(self.line.clear())
         self.counters.total_flushes += 1
         if self.line.read_error is not None:
-            self.read_again()  # nothing is left to be read
+            self.read_again()  # no unread item is left
         return there
 
     # waiters
 
     def park(self, waiter: Waiter) -> None:
-        """Add `waiter` behind the other waiters, which are served in this order. A closed queue dismisses it at once:
+        """Add `waiter` after the other waiters, which are served in this order. A closed queue dismisses it at once;
         the queue may have been deleted between two turns of a command.
         """
         if self.state is CLOSED or self.hidden or self.line.read_error is not None:
@@ -402,8 +400,8 @@ class Queue(QueueReads):
     # what time does
 
     def expire(self, now_ms: int, sweep_max: int) -> int:
-        """Drop expired items from the head, at most `sweep_max` and no more than SWEEP_MAX; the timer rings for the
-        rest. Returns how many were dropped, without remnants.
+        """Drop expired items from the head, at most `sweep_max` and at most SWEEP_MAX; the timer calls for the rest.
+        Return how many were dropped, not counting remnants.
         """
         self.has_more_expired = self.expiry_is_ahead = False
         head = self.line.head()
@@ -414,12 +412,12 @@ class Queue(QueueReads):
         else:
             remnants = self.line.remnants
             count = self._drop_expired(now_ms, min(sweep_max, SWEEP_MAX))
-            count -= remnants - self.line.remnants  # counted when they were swept
+            count -= remnants - self.line.remnants  # remnants were counted when they were swept
         self.counters.expired_items += count
         return count
 
     def sweep(self, now_ms: int, count_max: int) -> tuple[int, bool]:
-        """Drop more expired items behind a live head, `count_max` at most. Returns their number, and True if the sweep
+        """Sweep more expired items behind a live head, at most `count_max`. Return their number, and True if the sweep
         has reached the end of the line. They leave the line with the head, as remnants.
         """
         sweeping = self.sweeping
@@ -428,7 +426,7 @@ class Queue(QueueReads):
         return self._sweep_some(now_ms, count_max), not sweeping.is_under_way
 
     def _sweep_for_room(self, now_ms: int) -> bool:
-        """Sweep expired items behind the head, which cost no room then; return True if the queue has room now. A long
+        """Sweep expired items behind the head, which then take no room. Return True if the queue has room now. A long
         line takes several turns.
         """
         sweeping = self.sweeping
@@ -440,8 +438,8 @@ class Queue(QueueReads):
         return not self._is_full()
 
     def _may_sweep(self, now_ms: int) -> bool:
-        """Return True if a sweep may find something. An item that goes to expire_to_queue stays whole until it is the
-        head: it is still to be sent.
+        """Return True if a sweep may find something. If there is an expire_to_queue, expired items stay whole until
+        they are the head, because they must still be sent.
         """
         return not self.config.expire_to_queue and self.sweeping.may_help(self.line, now_ms)
 
@@ -452,7 +450,9 @@ class Queue(QueueReads):
 
     @property
     def is_unsettled(self) -> bool:
-        """True if a sweep or a batch of aborts is half done: ask for the head again in the next turn."""
+        """True if a sweep or a batch of aborts is unfinished: the caller must ask for the head again in the
+        next turn.
+        """
         return self.has_more_expired or bool(self.batched_aborts.groups)
 
     def _drop_expired(self, now_ms: int, count_max: int) -> int:
@@ -470,13 +470,13 @@ class Queue(QueueReads):
         return count
 
     def _send_expired(self, sink: TransferSink[Queue], now_ms: int, count_max: int) -> int:
-        """Give expired heads to `sink`, for expire_to_queue. If it has no room they stay at the head, and no client
+        """Pass expired heads to `sink`, for expire_to_queue. If it has no room they stay at the head, and no client
         gets them.
 
-        An item that is the only one of its queue costs a plain removal, as in Kestrel: it stays the journal's head
-        until it has arrived, and the record cannot mean another (`transferring_head`). For all others a transaction is
-        opened: its number says later which of several equal items has left; with plain removals for all, an equal item
-        could be taken for one that is gone already.
+        The only item of a queue is removed by a plain record, as in Kestrel: it stays the journal's head until it has
+        arrived, so the record cannot mean another item (`transferring_head`). For all others a transaction is opened,
+        whose number later identifies the item among equal ones. With plain removals for all, an equal item could be
+        mistaken for one that is already removed.
         """
         line = self.line
         count = size = 0
@@ -524,20 +524,22 @@ class Queue(QueueReads):
         return run
 
     def is_expired(self, item: Item, now_ms: int) -> bool:
-        """Return True if the item has passed its own expiry or the queue's present max_age, whichever is first."""
+        """Return True if the item has passed its own expiry or the queue's present max_age, whichever comes first."""
         if item.expires_ms and self.calendar.is_over(item, now_ms):
             return True
         max_age_ms = self.config.max_age_ms
         return max_age_ms > 0 and self.calendar.added_ms(item, now_ms) + max_age_ms < now_ms
 
     def time_out(self, now_ms: int) -> int:
-        """End the reads and delays that are due, and serve the waiters. Returns how many ended."""
+        """End the reads and delays that are due, and serve the waiters. Return how many ended."""
         count = self._end_due(now_ms)
         self._serve(now_ms)
         return count
 
     def _expire_due(self, now_ms: int) -> int:
-        """Expire items at the head, and sweep those behind it if that was begun or asked for. Returns the work done."""
+        """Expire items at the head. Sweep the ones behind it if a sweep is running or requested. Return the
+        work done.
+        """
         count = self.expire(now_ms, self.config.max_expire_sweep)
         if self.sweeping.is_under_way or self.sweeping.is_asked:
             self.sweeping.is_asked = False
@@ -546,7 +548,7 @@ class Queue(QueueReads):
 
     def age_ms(self, now_ms: int) -> int:
         """Return how long the last removed item had waited; 0 while the queue is empty or before the first removal.
-        Kestrel shows this age; ages.py has the one for alarms.
+        Kestrel reports this age; ages.py has the one for alarms.
         """
         if not self.line.bytes or not self.last_removed_added_ms:
             return 0
@@ -565,7 +567,7 @@ class Queue(QueueReads):
         self.last_xid = last_xid
 
     def _on_line_error(self) -> None:
-        """Stop handing out items, because the next ones cannot be read, until `read_again`."""
+        """Stop delivering items until `read_again`, because the next ones cannot be read."""
         self._update_needs_check()
         self.dismiss_waiters()
         self.on_read_error(self)
@@ -584,7 +586,7 @@ class Queue(QueueReads):
         """Stop serving: no item enters or leaves any more, and all waiters are dismissed."""
         self.state = QueueState.CLOSED
         self._discard_all()
-        self.has_more_expired = False  # no timer rings for it any more, and a waiter for its end would wait for ever
+        self.has_more_expired = False  # its timer does not call any more, and its waiters must not wait
         self.dismiss_waiters()
         assert not self.waiters, "a client that waits for a closed queue would wait for ever"
 
@@ -597,7 +599,7 @@ class Queue(QueueReads):
     # inside
 
     def _may_read_head(self, now_ms: int) -> bool:
-        # Never hand out an expired item, however many have piled up: the sweep limit is for puts.
+        # Never deliver an expired item, however many there are: the sweep limit is for puts.
         line = self.line
         if self._head_is_free and not line.expiring:
             if line.in_memory or line.returned:
@@ -624,7 +626,7 @@ class Queue(QueueReads):
         while (head := self.line.head()) is not None and self._is_full():
             self.counters.discarded += not is_remnant(head)
             self.drop_head()
-        # With max_items = 0 there is nothing left to drop and still no room.
+        # With max_items = 0 no item is left to drop, and there is still no room.
         return not self._is_full()
 
     def _is_full(self) -> bool:
@@ -634,7 +636,7 @@ class Queue(QueueReads):
         return self._weighed and line.weight_bytes() >= self._weight_limit_bytes
 
     def _serve(self, now_ms: int) -> None:
-        """Hand available items to the waiters, in their order. A waiter that only peeks does not use the item up."""
+        """Deliver available items to the waiters, in their order. A waiter that only peeks does not use the item up."""
         waiters = self.waiters
         while waiters:
             waiter = next(iter(waiters))

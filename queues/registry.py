@@ -1,5 +1,5 @@
-"""All queues of a server by name: made on demand, found, removed; fan-out children, aliases, and names that are not
-served. Journals of new queues come from a factory.
+"""All queues of a server by name: created on demand, found, removed; also fan-out children, aliases, and names that are
+not served. A factory makes the journals of new queues.
 
 Each kind of caller has its own method to get a queue: `make_for_client` for a put of a client, `to_read` for a read,
 `find` for an operator, `known` for recovery and reload, which also need queues that an alias hides, and `make` for the
@@ -26,8 +26,8 @@ ABSENT_MAX = 1000
 
 
 class Refused(Exception):
-    """A queue that cannot be made or served. `client`: True if the mistake is the client's; the text is for the
-    client.
+    """The error for a queue that cannot be created or served. `client`: True if the mistake is the client's. The text
+    is for the client.
     """
 
     def __init__(self, why: str, client: bool) -> None:
@@ -37,8 +37,8 @@ class Refused(Exception):
 
 
 class TryNextTurn(Exception):
-    """The refusal to make another queue in this turn: clients have made as many as one turn has time for. Try again in
-    the next turn.
+    """The refusal to create another queue in this turn, because clients have created as many as one turn has time for.
+    Try again in the next turn.
     """
 
 
@@ -51,7 +51,7 @@ class Alias(Struct, gc=False):
 
 
 class Target(Struct, frozen=True):
-    """A queue that an item goes to. `counts`: its answer is the client's (a fan-out child's is not, in Kestrel).
+    """A queue that an item goes to. `counts`: its result is the client's (a fan-out child's is not, in Kestrel).
     `stores`: False if it only feeds its fan-out children, and accepts any item that is not too large.
     """
 
@@ -76,11 +76,11 @@ class Queues:
         self.unreadable: set[str] = set()  # of the blocked ones, those whose files a reload tries to read again
         self.transfer_sink: TransferSink[Queue] | None = None  # of every queue made from now on
         self.timer: Timer | None = None
-        self.calendar: Calendar = EVEN  # of every queue, too
-        self.on_adopt: Callable[[Queue], None] = lambda queue: None  # called for every queue, before it holds anything
+        self.calendar: Calendar = EVEN  # of every queue
+        self.on_adopt: Callable[[Queue], None] = lambda queue: None  # called for every queue before it gets items
         self.on_read_error: Callable[[Queue], None] = lambda queue: None  # called for one whose journal cannot be read
         self.on_timed_out: Callable[[Queue, EndedReads, int], None] = lambda queue, reads, now_ms: None
-        # Called with a limit's name, and that of the queue that was not made for it.
+        # Called with a limit's name, and the name of the queue that was not created because of it.
         self.on_limit: Callable[[str, str, int], None] = lambda limit, name, now_ms: None
         self.created = 0
         self.deleted = 0
@@ -91,8 +91,8 @@ class Queues:
         self._children: dict[str, dict[str, Queue]] = {}
         self.waiters_by_name = WaitersByName()
         self._absent: dict[int, PlaceholderQueue] = {}  # by the id of their settings
-        self.max_queues = self.max_children = UNLIMITED_ITEMS  # how many clients may make: in all, and of one parent
-        self.allowance = UNLIMITED_ITEMS  # how many they may still make in this turn
+        self.max_queues = self.max_children = UNLIMITED_ITEMS  # that clients may create: in all, and of one parent
+        self.allowance = UNLIMITED_ITEMS  # how many clients may still create in this turn
 
     def __len__(self) -> int:
         return len(self.by_name)
@@ -101,7 +101,7 @@ class Queues:
         return iter(self.by_name.values())
 
     def all(self) -> list[Queue]:
-        """Return all queues, also those that an alias hides."""
+        """Return all queues, including those that an alias hides."""
         return [*self.by_name.values(), *self.hidden_by_alias.values()]
 
     def find(self, name: str) -> Queue | None:
@@ -109,7 +109,7 @@ class Queues:
         return self.by_name.get(name)
 
     def known(self, name: str) -> Queue | None:
-        """Return the queue of that name, though an alias may hide it."""
+        """Return the queue of that name, even if an alias hides it."""
         return self.by_name.get(name) or self.hidden_by_alias.get(name)
 
     def make(self, name: str, now_ms: int) -> Queue:
@@ -121,8 +121,8 @@ class Queues:
         return queue
 
     def make_for_client(self, name: str, now_ms: int) -> Queue:
-        """Return the queue as `make` does, within the limits for clients. Raises Refused and TryNextTurn; then nothing
-        has been done.
+        """Return the queue as `make` does, within the limits for clients. Raises Refused and TryNextTurn; nothing has
+        been done then.
         """
         queue = self.by_name.get(name)
         if queue is not None:
@@ -135,8 +135,8 @@ class Queues:
         return self._create(name, now_ms)
 
     def to_read(self, name: str, now_ms: int, *, creates: bool) -> Queue:
-        """Return the queue to read from. One that does not exist reads as an empty one; a fan-out child is made,
-        because it gets its parent's items from then on, and with `creates` so is any queue. Raises Refused and
+        """Return the queue to read from. A queue that does not exist reads as an empty one. But a fan-out child is
+        created, because it gets its parent's items from then on, and with `creates` so is any queue. Raises Refused and
         TryNextTurn.
         """
         queue = self.by_name.get(name)
@@ -152,43 +152,43 @@ class Queues:
         absent = self._absent.get(id(config))
         if absent is None or absent.config is not config:
             if len(self._absent) >= ABSENT_MAX:
-                self._absent.clear()  # a reload has made others
+                self._absent.clear()  # a reload has made other settings
             absent = self._absent[id(config)] = PlaceholderQueue(config, self.waiters_by_name)
         absent.name = name
         absent.journal.batch = self.erased.get(name, 0)  # type: ignore[misc]
         return absent
 
     def adopt(self, name: str, journal: Journal, now_ms: int) -> Queue:
-        """Enter a queue that is known from the spool, before its items are loaded."""
+        """Register a queue from the spool before its items are loaded."""
         return self._enter(queue_of(name, self.config_of(name), journal, now_ms))
 
     def block(self, name: str, why: str) -> None:
-        """Refuse to serve `name` from now on: its files cannot be read, and writing would bury their contents."""
+        """Refuse to serve `name` from now on. Its files cannot be read, and writing to them would make their contents
+        unusable.
+        """
         self.blocked[name] = why
         self.waiters_by_name.dismiss(name)
 
     def why_blocked(self, name: str) -> str:
-        """Return why queue `name` is not served although its files are there; empty if it is served, or if
-        there is none.
-        """
+        """Return why queue `name` is not served although it has files; "" if it is served, or does not exist."""
         if name not in self.blocked or name in self.aliases:
             return ""
         return f"queue {name} is not available: {self.blocked[name]}"
 
     def withdraw(self, queue: Queue, why: str) -> None:
-        """Serve `queue` no more, nor another in its place: nothing is deleted."""
+        """Stop serving `queue`, and serve no other queue under its name. Its files stay."""
         self.remove(queue)
         self.deleted -= 1
         self.block(queue.name, why)
 
     def remove(self, queue: Queue) -> None:
-        """Stop serving a queue, though an alias may hide it, and forget it. Its journal is the caller's to erase."""
+        """Stop serving a queue, even if an alias hides it, and forget it. The caller erases its journal."""
         queue.close()
         for queues in (self.by_name, self.hidden_by_alias, self._children.get(parent_of(queue.name), {})):
             if queues.get(queue.name) is queue:
                 del queues[queue.name]
         for name in (queue.name, parent_of(queue.name)):
-            # Queues and their children know each other by these: they stay while there is one of them.
+            # A parent and its children find each other through these entries, which stay while one of them exists.
             if name in self._children and not self._children[name] and self.known(name) is None:
                 del self._children[name]
         if parent_of(queue.name):
@@ -196,7 +196,7 @@ class Queues:
         self.deleted += 1
 
     def set_aliases(self, aliases: dict[str, tuple[str, ...]]) -> None:
-        """Set these aliases and no others. An alias hides a queue of its name; the queue keeps its items."""
+        """Replace all aliases by these. An alias hides a queue of its name; the queue keeps its items."""
         for name, queue in self.hidden_by_alias.items():
             if name not in aliases:
                 self.by_name[name] = queue
@@ -229,7 +229,7 @@ class Queues:
                         target.queue, known.counts or target.counts, known.stores or target.stores
                     )
         parents = {target.queue.name for target in targets.values() if isinstance(target.queue, StreamQueue)}
-        # What is put once for all followers of a stream reaches its readers already.
+        # An item that is put once for all followers of a stream reaches its readers already.
         return [
             target
             for target in targets.values()
@@ -237,9 +237,7 @@ class Queues:
         ]
 
     def reached(self, name: str) -> tuple[list[str], list[str]]:
-        """Return the aliases that an item put to alias `name` comes through, and the queues that it goes to,
-        each once.
-        """
+        """Return the aliases that an item put to alias `name` passes, and the queues that it goes to, each once."""
         through, found = {name: None}, dict[str, None]()
         ahead = [*reversed(self.aliases[name].targets)]
         while ahead:
@@ -254,7 +252,7 @@ class Queues:
     def _targets_of_queue(self, name: str, now_ms: int) -> list[Target]:
         queue = self.make_for_client(name, now_ms)
         if isinstance(queue, StreamQueue) and queue.is_parent:
-            # It is put once, for all that take it; a child that keeps no journal is none of them.
+            # The item is put once for all takers, which do not include children without a journal.
             others = [Target(child, counts=False) for child in queue.children.values() if child not in queue.followers]
             return [*others, Target(queue, counts=True)]
         targets = [Target(child, counts=False) for child in queue.children.values()]
@@ -270,7 +268,7 @@ class Queues:
             raise Refused(why, client=False)
 
     def _check_limits(self, name: str, now_ms: int) -> None:
-        """Check that clients may make another queue, or another child of that parent. Raises Refused."""
+        """Check that clients may create another queue, or another child of that parent. Raises Refused."""
         if len(self.by_name) >= self.max_queues:
             self.on_limit("max_queues", name, now_ms)
             raise Refused(f"there are {len(self.by_name)} queues, no more can be made (max_queues)", client=False)
@@ -294,8 +292,8 @@ class Queues:
         return queue
 
     def create_expiry_target(self, queue: Queue, now_ms: int) -> None:
-        """Create the queue that expired items of `queue` go to, if it does not exist. If that is refused, each expired
-        item will report the refusal.
+        """Create the queue for expired items of `queue`, if it does not exist. If that is refused, each expired item
+        will report the refusal.
         """
         target = queue.config.expire_to_queue
         if target:
@@ -315,7 +313,7 @@ class Queues:
         return queue
 
     def _feed(self, queue: Queue) -> None:
-        """Give a fan-out child the items put to its parent from now on."""
+        """Give a fan-out child the items that are put to its parent from now on."""
         if parent := parent_of(queue.name):
             self._children.setdefault(parent, {})[queue.name] = queue
             if parent in self.by_name:

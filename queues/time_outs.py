@@ -25,19 +25,19 @@ from staniel.queues.counters import QueueCounters
 from staniel.queues.interfaces import Admission, Journal, Reason, Timer, TransferSink
 from staniel.queues.item import Delivery
 
-READS_AT_ONCE = 256  # no more than these end in the step in which they are due: 3 us each
+READS_AT_ONCE = 256  # at most this many end in the step in which they are due: 3 us each
 READS_PER_STEP = 256  # of a batch
-ENDED_AS_MANY = 20  # dropped items take as long as one open read that ends
+ENDED_AS_MANY = 20  # dropped items that take as long as ending one open read
 FOREVER_MS = 2**63
 
 
 class Ended(Enum):
-    """The outcome for an item whose read was to end without a confirmation. True if the read was open."""
+    """The outcome for an item whose read was to end without a confirmation. It is true if the read was open."""
 
     NOT_OPEN = "not open"
-    RETURNED = "returned"  # or will be, when retry_delay is over
+    RETURNED = "returned"  # to the line, now or when retry_delay ends
     DEAD = "dead"  # it is on its way to dead_letter_queue
-    SPARED = "spared"  # it should go to dead_letter_queue, but the transfer sink accepts no more: returned
+    SPARED = "spared"  # it should go to dead_letter_queue, but the transfer sink accepts no more: returned instead
 
     def __bool__(self) -> bool:
         return self is not Ended.NOT_OPEN
@@ -47,11 +47,11 @@ EndedReads = list[tuple[Delivery, Ended]]
 """Reads with the outcome for the item of each, in the order in which they ended."""
 
 OnEnded = Callable[[EndedReads, int], None]
-"""Called with some of the reads that were to end, and the time."""
+"""A function that gets the reads that have just ended with their outcomes, and the time."""
 
 
 def tell_nobody(ended: EndedReads, now_ms: int) -> None:
-    """Do nothing: no client is left that these reads belonged to."""
+    """Do nothing, because these reads belong to no client any more."""
 
 
 class QueueReads(QueueContents):
@@ -78,22 +78,22 @@ class QueueReads(QueueContents):
         self.batched_aborts = BatchedAborts(self)
         self._delay_order = DelayOrder(self.delayed)
         self.timer: Timer | None = None
-        self._armed_ms = 0  # when the timer calls `on_timer`; 0: it is not set
+        self._armed_ms = 0  # when the timer calls `on_timer`; 0: never
         # Of and for a Queue, which this module does not know.
         self.transfer_sink: TransferSink[Any] | None = None
         self.on_timed_out: Callable[[Any, EndedReads, int], None] = lambda queue, reads, now_ms: None
 
     def _order_reads(self) -> None:
-        """Keep `open_reads` in the kind of dictionary that suits the settings. Time-outs need the oldest read, which a
-        plain dictionary is slow to find once many before it were removed; an entry of an ordered one costs three times
-        as much.
+        """Keep `open_reads` in the kind of dictionary that suits the settings. Time-outs need the oldest read. A plain
+        dictionary finds it slowly once many earlier ones were removed; an ordered one costs three times as much per
+        entry.
         """
         kind = OrderedDict if self.config.open_timeout_ms else dict
         if type(self.open_reads) is not kind:
             self.open_reads = kind(self.open_reads)
 
     def _update_head_is_free(self) -> None:
-        """Compute the flag that nothing but an item's own expiry can keep the head from being handed out."""
+        """Compute the flag that says that only an item's own expiry can prevent the delivery of the head."""
         config = self.config
         self._head_is_free = not (
             self.gets_paused or config.max_age_ms or config.open_timeout_ms or config.retry_delays_ms
@@ -103,7 +103,7 @@ class QueueReads(QueueContents):
     # the end of a read
 
     def end_read(self, delivery: Delivery, now_ms: int) -> Ended:
-        """End an open read that was not confirmed: its item goes back to the line, now or after a delay, or to
+        """End an open read without a confirmation: its item returns to the line, now or after a delay, or goes to
         dead_letter_queue.
         """
         config, sink = self.config, self.transfer_sink
@@ -122,8 +122,8 @@ class QueueReads(QueueContents):
         return Ended.SPARED if is_last else Ended.RETURNED
 
     def _end_reads(self, reads: list[Delivery], now_ms: int) -> EndedReads:
-        """End these open reads, given the oldest first. Items that go to dead_letter_queue arrive there in their order;
-        of the others the newest goes back first, so that the oldest is the head.
+        """End these open reads, given the oldest first. Items for dead_letter_queue arrive there in their order. Of the
+        others the newest returns first, so that the oldest is the head.
         """
         if not self.config.max_deliveries:
             return [(delivery, self.end_read(delivery, now_ms)) for delivery in reversed(reads)]
@@ -138,37 +138,37 @@ class QueueReads(QueueContents):
         return ended
 
     def is_last(self, delivery: Delivery) -> bool:
-        """Return True if the item is not handed out again unless this read of it is confirmed."""
+        """Return True if the item will not be delivered again unless this read of it is confirmed."""
         return 0 < self.config.max_deliveries <= delivery.deliveries
 
     def dies(self, delivery: Delivery) -> bool:
-        """Return True if the item goes to dead_letter_queue if its read ends now without a confirmation."""
+        """Return True if the item goes to dead_letter_queue when its read ends now without a confirmation."""
         sink = self.transfer_sink
         return sink is not None and self.is_last(delivery) and self._can_die(sink, delivery)
 
     def _can_die(self, sink: TransferSink[Any], delivery: Delivery) -> bool:
-        """Return True if `sink` accepts one more. While dead_letter_queue cannot be used, or the disk is slow, as many
-        as allowed are in memory already: the others stay in the line and are handed out again.
+        """Return True if `sink` accepts one more item. While dead_letter_queue cannot be used, or the disk is slow, the
+        allowed number is already in memory; further items stay in the line and are delivered again.
         """
         return sink.admits(self, len(delivery.item.data)) is Admission.NOW
 
     def _hand_over(self, sink: TransferSink[Any], delivery: Delivery, reason: Reason, now_ms: int) -> None:
-        """Hand an item in transfer to the sink, which releases it or takes it back later."""
+        """Pass an item in transfer to the sink, which releases it or takes it back later."""
         assert self.is_in_transfer(delivery), "a sink gets only items that left the line and the open reads"
         sink.accept(self, delivery, reason, now_ms)
 
     def abort_later(
         self, reads: list[Delivery], on_ended: OnEnded, now_ms: int, opened_until_ms: int = FOREVER_MS
     ) -> None:
-        """End `reads`, given the oldest first, in steps from now on; call `on_ended` with those that each step ended. A
-        read that has ended otherwise when its step comes is skipped, and so is one whose client has asked for more
-        time: that counts as opened after `opened_until_ms`.
+        """End `reads`, given the oldest first, in steps from now on; call `on_ended` with those that each step ended.
+        Skip a read that has ended before its step, and one whose client has asked for more time, which counts as opened
+        after `opened_until_ms`.
         """
         self.batched_aborts.add(reads, on_ended, now_ms, opened_until_ms)
 
     def return_open_reads(self, now_ms: int, on_ended: OnEnded = tell_nobody) -> None:
-        """End every open read after a recovery: the clients are gone. With max_deliveries or retry_delay the reads end
-        like those of a client that disconnects, in the turns that follow, and no client gets an item before that.
+        """End every open read after a recovery, because the clients are gone. With max_deliveries or retry_delay the
+        reads end like those of a client that disconnects, in the next turns, and no client gets an item before that.
         `on_ended` is then called with the outcome of each.
         """
         oldest_first = sorted(self.open_reads)
@@ -191,7 +191,7 @@ class QueueReads(QueueContents):
         self.delayed[delivery.xid] = delivery
         order.add(delivery)
         self.delayed_bytes += len(delivery.item.data)
-        if self.config.keep_journal:  # else every item is in memory, delayed or not
+        if self.config.keep_journal:  # otherwise every item is in memory, delayed or not
             while self.delayed_bytes > self.config.max_memory_bytes and len(self.delayed) > 1:
                 first = order.first()
                 assert first is not None
@@ -199,7 +199,7 @@ class QueueReads(QueueContents):
         self._arm()
 
     def end_delay(self, delivery: Delivery) -> None:
-        """Make an item the head again whose delay is over, or for which memory has no room any more."""
+        """Make an item the head again whose delay has ended, or which memory has no room for any more."""
         del self.delayed[delivery.xid]
         self.delayed_bytes -= len(delivery.item.data)
         self.give_back(delivery)
@@ -207,7 +207,7 @@ class QueueReads(QueueContents):
     # time
 
     def extend(self, delivery: Delivery, now_ms: int) -> bool:
-        """Restart the time-out of an open read at `now_ms`. Returns False if it is no longer open."""
+        """Restart the time-out of an open read at `now_ms`. Return False if it is not open any more."""
         if self.open_reads.get(delivery.xid) is not delivery:
             return False
         delivery.opened_ms = now_ms
@@ -215,12 +215,12 @@ class QueueReads(QueueContents):
         return True
 
     def time_out(self, now_ms: int) -> int:
-        """End the open reads that have timed out, and the delays that are over. Returns how many ended."""
+        """End the open reads that have timed out, and the delays that have ended. Return how many ended."""
         return self._end_due(now_ms)
 
     def _end_due(self, now_ms: int) -> int:
-        """End the reads and delays that are due. Returns how many ended; if there are more than READS_AT_ONCE they end
-        in the turns that follow and are not counted.
+        """End the reads and delays that are due. Return how many ended. More than READS_AT_ONCE end in the next turns
+        and are not counted.
         """
         if self.batched_aborts.groups:
             return 0
@@ -244,7 +244,7 @@ class QueueReads(QueueContents):
         self.on_timed_out(self, ended[::-1], now_ms)
 
     def next_due_ms(self) -> int:
-        """Return when the oldest open read times out or the next delay ends; 0 if none will, or while a batch ends."""
+        """Return when the oldest open read times out or the next delay ends; 0 if never, or while a batch ends."""
         moments: list[int] = []
         if self.batched_aborts.groups:
             return 0
@@ -255,19 +255,19 @@ class QueueReads(QueueContents):
         return min(moments, default=0)
 
     def _arm(self) -> None:
-        """Set the timer to the moment at which the next read times out or the next delay ends."""
+        """Set the timer to the time when the next read times out or the next delay ends."""
         moment_ms = self.next_due_ms()
         if moment_ms:
             self.ring_at(moment_ms)
 
     def ring_at(self, moment_ms: int) -> None:
-        """Have the timer call `on_timer` at `moment_ms`, or earlier."""
+        """Let the timer call `on_timer` at `moment_ms` or earlier."""
         if self.timer is not None and not 0 < self._armed_ms <= moment_ms:
             self._armed_ms = moment_ms
             self.timer.set(self, moment_ms)
 
     def on_timer(self, now_ms: int) -> int:
-        """Do what is due. Returns the work done, in dropped items."""
+        """Do what is due. Return the work done, in dropped items."""
         self._armed_ms = 0
         work = self._expire_due(now_ms)
         ended = self.time_out(now_ms)
@@ -275,15 +275,17 @@ class QueueReads(QueueContents):
         return work + ended * ENDED_AS_MANY
 
     def _expire_due(self, now_ms: int) -> int:
-        """Expire items for the timer, where items expire (see Queue). Returns the work done, in dropped items."""
+        """Expire items for the timer, in classes whose items expire (see Queue). Return the work done, in dropped
+        items.
+        """
         return 0
 
     def on_batch_begun(self) -> None:
-        """Hand out no item until the batch has ended."""
+        """Stop delivering items until the batch has ended."""
         self._update_head_is_free()
 
     def on_batch_ended(self, now_ms: int) -> None:
-        """Hand out items again. Reads and delays that have become due meanwhile end now."""
+        """Deliver items again. Reads and delays that have become due meanwhile end now."""
         self._update_head_is_free()
         self.time_out(now_ms)
         self._arm()
@@ -388,12 +390,12 @@ class BatchedAborts:
             self._abort_some(now_ms)
 
     def add_delays(self, delayed: list[Delivery], now_ms: int) -> None:
-        """Add a group of delays that are over, given the oldest first."""
+        """Add a group of delays that have ended, given the oldest first."""
         self.add(delayed, _ignore_delays, now_ms, FOREVER_MS)
 
     def _dying_last(self, reads: list[Delivery]) -> list[Delivery]:
-        """Return `reads` with those that go to dead_letter_queue at the end, the oldest of them last. Steps begin at
-        the end, so dead letters leave first, in their order.
+        """Return `reads` with those for dead_letter_queue at the end, the oldest of them last. Steps begin at the end,
+        so dead letters leave first, in their order.
         """
         queue = self.queue
         if not queue.config.max_deliveries or queue.config.retry_delays_ms:
@@ -403,19 +405,19 @@ class BatchedAborts:
         return [*(delivery for delivery in reads if delivery.xid not in dying), *last]
 
     def on_timer(self, now_ms: int) -> int:
-        """Take a step. Returns the work done, in dropped items."""
+        """Take a step. Return the work done, in dropped items."""
         count = self._abort_some(now_ms) if self.groups else 0
         if self.groups and self.queue.timer is not None:
             self.queue.timer.soon(self)
         return count * ENDED_AS_MANY
 
     def _abort_some(self, now_ms: int) -> int:
-        """End READS_PER_STEP reads of the first group at most. Returns how many were looked at."""
+        """End at most READS_PER_STEP reads of the first group. Return how many were checked."""
         queue, (reads, on_ended, opened_until_ms) = self.queue, self.groups[0]
         ended: EndedReads = []
         count = 0
-        # An item that is given back becomes the head, so the newest read ends first. Delayed items are handed out in
-        # the order in which their delays began, so the oldest does.
+        # A returned item becomes the head, so the newest read ends first. Delayed items are delivered in the order in
+        # which their delays began, so the oldest read ends first.
         is_oldest_first = queue.config.retry_delays_ms and on_ended is not _ignore_delays
         while reads and count < READS_PER_STEP:
             delivery = reads.popleft() if is_oldest_first else reads.pop()
@@ -435,11 +437,11 @@ class BatchedAborts:
 
 
 def _ignore_delays(ended: EndedReads, now_ms: int) -> None:
-    """Do nothing: no client is told of the end of a delay."""
+    """Do nothing: clients are not notified of the end of a delay."""
 
 
 def _opened_until(reads: dict[int, Delivery], moment_ms: int) -> list[Delivery]:
-    """Return those of `reads`, which has the oldest first, that were opened at `moment_ms` or earlier."""
+    """Return those of `reads`, the oldest first, that were opened at `moment_ms` or earlier."""
     opened = []
     for delivery in reads.values():
         if delivery.opened_ms > moment_ms:

@@ -1,7 +1,7 @@
 """Recovery of transfers: set aside the item of a queue that was on its way to another one when the server ended.
 
-Works on a queue whose open reads have not been put back yet. An item that is found is leaving again
-(`Queue.release`, `Queue.take_back`). `means` gets an item and its id, and says whether it is the one.
+The open reads of the queue must not have been put back yet. A found item is in transfer again (`Queue.release`,
+`Queue.take_back`). `means` gets an item and its id, and says whether it is the wanted one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from staniel.queues.xids import previous_xid
 
 
 def set_aside_open(queue: Queue, xid: int, means: Callable[[Item, int], bool]) -> Delivery | None:
-    """Set aside the item that the journal says is open under `xid`; None if none is, or another item."""
+    """Set aside the item that is open under `xid` in the journal; None if there is none, or it is another item."""
     delivery = queue.open_reads.get(xid)
     if delivery is None or not means(delivery.item, delivery.id):
         return None
@@ -25,12 +25,12 @@ def set_aside_open(queue: Queue, xid: int, means: Callable[[Item, int], bool]) -
 
 
 def set_aside_found(queue: Queue, xid: int, means: Callable[[Item, int], bool]) -> Delivery | None:
-    """Set aside the first item that is meant, open under another number or in the line, under `xid`, of which the
-    journal does not know. 0: under a number behind the last one, so that no other intent takes it for its own. None if
-    there is none. Raises OSError if the line cannot be read.
+    """Set aside the first wanted item, open under another number or in the line, under `xid`, which the journal does
+    not know. With 0, use a number below the last one, so that no other intent takes it for its own. Return None if
+    there is no such item. Raises OSError if the line cannot be read.
 
-    Those ahead of it are opened too, and handed back, because a record can only mean the head. Their transactions get
-    numbers behind the last one, so that wherever the disk stops the journal's last number tells whether `xid` was
+    Items before it are opened too, and returned, because a record can only mean the head. Their transactions get
+    numbers below the last one. So wherever a crash cuts the journal off, its last number shows whether `xid` was
     opened: records of such a number restore the last one (Encoder.opened).
     """
     assert queue.transferring_head is None, "an opened item is the head of the journal's line, too"

@@ -1,6 +1,6 @@
 """The numbers of open reads: signed 32-bit, rising, wrapping, never 0, never one in use. Queues number their reads by
-this rule and readers of a journal compute the numbers by it. Source: REMOVE_TENTATIVE of the Kestrel journal format,
-and Kestrel 2.4 for the wrap.
+this rule and readers of a journal compute the same numbers. Source: REMOVE_TENTATIVE of the Kestrel journal format, and
+Kestrel 2.4 for the wrap.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def previous_xid(last: int, *in_use: Container[int]) -> int:
 
 
 def steps_past(last: int, xid: int) -> int:
-    """Return how many numbers `xid` lies behind `last`, on the circle that they wrap around; negative or 0 if `last`
-    has come so far.
+    """Return how many steps lead from `last` to `xid` on the circle of numbers; 0 or less if `last` is at `xid` or past
+    it.
     """
     return (xid - last + 2**31) % 2**32 - 2**31

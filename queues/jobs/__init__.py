@@ -1,4 +1,4 @@
-"""Jobs with leases, schedules and results, as workq has them: `job` (one job and its states), `times` (its moments),
-`jobs` (all of them and what can happen), `queue` and `line` (ready and scheduled jobs in order), `timers`, `journal`
-(what is recorded) and `replay` (jobs from a log). No clock, no files, nothing of the protocol.
+"""Jobs with leases, schedules and results, as in workq: `job` (one job and its states), `times` (its moments), `jobs`
+(all jobs and their operations), `queue` and `line` (ready and scheduled jobs in order), `timers`, `journal` (the
+recorded changes) and `replay` (jobs from a log). No code here uses clocks, files or the protocol.
 """

@@ -1,5 +1,5 @@
-"""A job: its terms, its state, and the times that concern it. Times that decide an order are nanoseconds since 1970,
-because two jobs of one millisecond must keep theirs; all others are milliseconds.
+"""A job: its terms, its state, and its times. Times that decide an order are nanoseconds since 1970, so that two jobs
+of one millisecond keep their order. All others are milliseconds.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 class Link(Struct, eq=False, gc=False, kw_only=True):
-    """A member of a ring of the timers, with its neighbours there. Outside of a ring they are None: nothing else would
-    free a ring.
+    """A member of a ring of the timers, with its neighbours there. Outside of a ring they are None, because reference
+    counting would never free a ring.
     """
 
     prev: Any = None
@@ -25,13 +25,13 @@ class Link(Struct, eq=False, gc=False, kw_only=True):
 
 
 class Ring(Link, eq=False, gc=False):
-    """The beginning and end of the jobs of one slot. Alone it is its own neighbour."""
+    """The beginning and end of the jobs of one slot. An empty ring is its own neighbour."""
 
 
 class Terms(Struct, eq=False, gc=False):
-    """Settings with which a job was added, beside its payload. Jobs of equal settings share one Terms. `ttl_ms`
-    RUN_TTL_MS: a run. `coded` and `shown` are what the journal and the wire make of the terms, kept because a million
-    jobs may share them.
+    """The settings with which a job was added, without its payload. Jobs with equal settings share one Terms. `ttl_ms`
+    RUN_TTL_MS: a run. `coded` and `shown` are the terms in the form of the journal and of the wire, kept because a
+    million jobs may share them.
     """
 
     queue: JobQueue
@@ -49,9 +49,9 @@ class Terms(Struct, eq=False, gc=False):
 
 
 class Job(Link, eq=False, gc=False):
-    """`id` is the UUID's 16 bytes. `time_ns` 0: not scheduled. `until_ms`: when the lease or the schedule ends; or
-    NEVER_MS. `holder`: the client that got it last, for the log. `origin`: where the journal has written its addition,
-    for the journal's use.
+    """A job. `id` is the UUID's 16 bytes. `time_ns` 0: not scheduled. `until_ms`: the end of the lease or of the
+    schedule; or NEVER_MS. `holder`: the last client that got it, for the log. `origin`: the place of its addition in
+    the journal, for the journal's use.
     """
 
     id: bytes
@@ -80,7 +80,7 @@ class Job(Link, eq=False, gc=False):
         return self.state in PROCESSED
 
     def become(self, state: JobState) -> None:
-        """Enter `state`. A lease does without this call: what is in a line of ready jobs is NEW or PENDING."""
+        """Enter `state`. A lease does not call this: a job in a line of ready jobs is NEW or PENDING."""
         self.state = followed(self.state, state)
 
 

@@ -1,6 +1,6 @@
-"""All jobs of a server, and what can happen to them: added, leased, timed out, finished, deleted, expired. The states
-are in job.py. Time is an argument, what happens is recorded in a JobJournal, jobs are handed to waiters. Source: the
-client protocol and the states of workq.
+"""All jobs of a server, and their operations: add, lease, time out, finish, delete, expire. The states are in job.py.
+Time is an argument, changes are recorded in a JobJournal, and jobs are delivered to waiters. Source: the client
+protocol and the states of workq.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ class Watcher(JobWaiter, Protocol):
     """A client that waits for the end of a job."""
 
     def dismiss(self) -> None:
-        """Stop waiting: the job has been deleted, or its time to live is over, and no end will come."""
+        """Stop waiting. The job has been deleted, or its time to live has ended, so it will never be finished."""
 
 
 class Runner(Watcher, Protocol):
     """A client that has added a job and waits for its end."""
 
     def leased(self, job: Job, now_ms: int) -> None:
-        """Note that a worker has the job; from now on its time to run counts."""
+        """Note that a worker has the job. Its time to run counts from now on."""
 
 
 class Jobs:
-    """`honours_max_fails`: a failed job goes back into its queue until it has failed `max_fails` times. The original
-    declares the setting and ignores it.
+    """All jobs of a server. `honours_max_fails`: a failed job returns to its queue until it has failed `max_fails`
+    times. The original server declares the setting and ignores it.
     """
 
     def __init__(self, journal: JobJournal, *, honours_max_fails: bool = False) -> None:
@@ -61,26 +61,26 @@ class Jobs:
         self.by_id: dict[bytes, Job] = {}
         self.queues: dict[bytes, JobQueue] = {}
         self.timers = JobTimers()
-        self._idle: OrderedDict[JobQueue, None] = OrderedDict()  # made for a lease, and left
+        self._idle: OrderedDict[JobQueue, None] = OrderedDict()  # created for a lease, and not used by a job
         self.evicted = 0
         self.timed_out = 0  # leases
-        self.lease_over: Callable[[Job, int], None] = lambda job, now_ms: None  # called for each
+        self.lease_over: Callable[[Job, int], None] = lambda job, now_ms: None  # called for each time-out
         self._runners: dict[bytes, Runner] = {}
         self._watchers: dict[bytes, dict[Watcher, None]] = {}
-        self._last_ns = 0  # each job is created later than the one before, so that they keep their order
-        self.mark = 0  # of the present era of the wall: what a job's creation has as its remainder by 64
-        self._first = 0  # of several queues of a lease, which one is asked first
-        self._behind = False  # more was due at the last `ring` than was done
+        self._last_ns = 0  # each job is created later than the one before, so that jobs keep their order
+        self.mark = 0  # of the present era of the wall clock; the remainder by 64 of a job's creation
+        self._first = 0  # which of a lease's queues is asked first
+        self._behind = False  # the last `ring` did not do everything that was due
 
     def queue(self, name: bytes) -> JobQueue:
-        """Return the queue of a legal name, for jobs; make it if need be. It stays for the life of the process."""
+        """Return the jobs' queue of a legal name; create it if necessary. It exists until the process ends."""
         queue = self.queue_to_wait(name)
         queue.is_kept = True
         return queue
 
     def queue_to_wait(self, name: bytes) -> JobQueue:
-        """Return the queue of a legal name; make it if need be. Of the queues that have never had a job, and that no
-        client waits for, the newest IDLE_QUEUES_MAX are kept.
+        """Return the queue of a legal name; create it if necessary. Of the queues without jobs and waiters, only the
+        newest IDLE_QUEUES_MAX are kept.
         """
         queue = self.queues.get(name)
         if queue is None:
@@ -106,7 +106,7 @@ class Jobs:
     # coming in
 
     def add(self, id: bytes, terms: Terms, payload: bytes, now_ms: int, time_ns: int = 0) -> Job | None:
-        """Add a job, to be handed out from `time_ns` on. Returns None if a job has that id already."""
+        """Add a job that is ready from `time_ns` on. Return None if a job has that id already."""
         if id in self.by_id and self.find(id, now_ms) is not None:
             return None
         self._last_ns = created_ns = next_ns(now_ms, self._last_ns, self.mark)
@@ -125,9 +125,7 @@ class Jobs:
         return job
 
     def run(self, id: bytes, terms: Terms, payload: bytes, runner: Runner, now_ms: int) -> Job | None:
-        """Add a job that is not kept: it goes when it is finished, or when `abandon` is called. Returns None as `add`
-        does.
-        """
+        """Add a job that exists until it is finished, or until `abandon` is called. Return None as `add` does."""
         if id in self.by_id and self.find(id, now_ms) is not None:
             return None
         self._last_ns = next_ns(now_ms, self._last_ns, self.mark)
@@ -161,7 +159,7 @@ class Jobs:
 
     def lease(self, queues: Sequence[JobQueue], now_ms: int) -> Job | None:
         """Lease and return the first job of one of these queues. Each call begins with another queue, so that none of
-        several starves.
+        them starves.
         """
         if len(queues) == 1 and not self._behind:
             queue = queues[0]
@@ -185,7 +183,7 @@ class Jobs:
         return None
 
     def park(self, waiter: Leaser) -> None:
-        """Hand `waiter` the first job that comes into one of its queues; first come, first served."""
+        """Deliver the first job that comes into one of its queues to `waiter`; first come, first served."""
         for queue in waiter.queues:
             queue.waiters[waiter] = None
 
@@ -205,7 +203,7 @@ class Jobs:
                 waiter.dismiss()
 
     def give_back(self, job: Job, now_ms: int) -> None:
-        """End a lease at once whose client is gone before it got the job."""
+        """End a lease because its client disconnected before it got the job."""
         if job.state is LEASED and self.by_id.get(job.id) is job:
             self._time_out(job, now_ms)
 
@@ -294,7 +292,7 @@ class Jobs:
                 del self._watchers[job.id]
 
     def delete(self, id: bytes, now_ms: int) -> bool:
-        """Remove a job, whatever its state; whether there was one."""
+        """Remove a job in any state. Return whether there was one."""
         job = self.by_id.get(id)
         if job is None or (self._behind and self.find(id, now_ms) is None):
             return False
@@ -323,7 +321,7 @@ class Jobs:
                 watcher.dismiss()
 
     def _leave(self, job: Job) -> None:
-        """Take `job` out of where it stands in its queue."""
+        """Remove `job` from its place in its queue."""
         queue, state = job.terms.queue, job.state
         if state is LEASED:
             queue.leased -= 1
@@ -336,11 +334,11 @@ class Jobs:
     # time
 
     def next_ms(self) -> int:
-        """Return when `ring` has something to do; NEVER_MS if nothing is ahead."""
+        """Return when `ring` has something to do; NEVER_MS if never."""
         return self.timers.next_ms()
 
     def ring(self, now_ms: int, most: int) -> None:
-        """Do to jobs what is due by `now_ms`: at most `most` of them in one go, the rest at the next."""
+        """Do what is due to jobs by `now_ms`, for at most `most` of them; the next call continues."""
         timers = self.timers
         for _ in range(most):
             job = timers.pop(now_ms)
@@ -366,9 +364,9 @@ class Jobs:
             self._make_ready(job, now_ms)
 
     def shift_schedules(self, by_ns: int, now_ms: int) -> None:
-        """Shift the dates of scheduled jobs after the wall was set back by `by_ns`, or on if `by_ns` is negative: they
-        move away, or come nearer. A date that is past now comes at this moment, and the job's life begins. So does the
-        life of a job that was finished before its date.
+        """Shift the dates of scheduled jobs after the wall clock was set back by `by_ns` (forward if negative): they
+        become later, or earlier. A date that is past now comes immediately, and the job's lifetime begins. The lifetime
+        of a job that was finished before its date begins then, too.
         """
         if not by_ns:
             return
@@ -389,7 +387,7 @@ class Jobs:
             queue.scheduled.fill(jobs)
 
     def load(self, jobs: dict[bytes, Job], now_ms: int) -> None:
-        """Take over what a replay has found: put every job in its place and set its moment."""
+        """Take over the jobs of a replay: put each in its place and set its timer."""
         assert not self.by_id
         self.by_id = jobs
         ready: dict[JobQueue, list[Job]] = defaultdict(list)
@@ -405,7 +403,7 @@ class Jobs:
             elif state in PROCESSED:
                 terms.queue.finished += 1
             elif time_ns and time_ns > now_ns:
-                job.until_ms = moment_ms = min(NEVER_MS, -(-time_ns // NS_A_MS))  # a log may say any time
+                job.until_ms = moment_ms = min(NEVER_MS, -(-time_ns // NS_A_MS))  # a log may have any time
                 scheduled[terms.queue].append(job)
             else:
                 ready[terms.queue].append(job)

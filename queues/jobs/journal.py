@@ -1,5 +1,5 @@
-"""Facts that jobs record. Applying the facts in order rebuilds the jobs. Each is recorded in the step that makes it
-true, so that two facts can never be written in another order than they happened.
+"""The changes of jobs that a journal records. Applying them in order rebuilds the jobs. Each is recorded in the step
+that makes it, so that changes are always written in the order in which they happened.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from staniel.queues.jobs.job import Job
 
 
 class JobJournal:
-    """The one thing that jobs know of disks. A base class, and no Protocol: compiled code calls its methods without a
-    look-up.
+    """The journal of jobs, their only access to disks. A base class and not a Protocol, so that compiled code calls its
+    methods without a look-up.
     """
 
     __slots__ = ()
 
     def added(self, job: Job, limit_ms: int) -> None:
-        """Record a new job, whose life ends at `limit_ms`; `job.time_ns` says whether it is scheduled. Sets
+        """Record a new job whose lifetime ends at `limit_ms`. `job.time_ns` says whether it is scheduled. Sets
         `job.origin`.
         """
         raise NotImplementedError
@@ -25,7 +25,7 @@ class JobJournal:
         raise NotImplementedError
 
     def timed_out(self, job: Job, now_ms: int) -> None:
-        """Record that the job's lease is over."""
+        """Record that the job's lease has timed out."""
         raise NotImplementedError
 
     def finished(self, job: Job, result: bytes, now_ms: int, *, success: bool) -> None:
@@ -37,5 +37,5 @@ class JobJournal:
         raise NotImplementedError
 
     def expired(self, job: Job, now_ms: int) -> None:
-        """Record that the job's time to live is over, and the job is gone."""
+        """Record that the job's time to live has ended, and the job is removed."""
         raise NotImplementedError

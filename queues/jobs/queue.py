@@ -141,7 +141,7 @@ class JobWaiter(Protocol):
     """A client that waits for a job to lease, or for the end of one."""
 
     def deliver(self, job: Job) -> None:
-        """Take `job`. Called inside the step that leased or ended it."""
+        """Take `job`. Called in the step that leased or ended it."""
 
 
 class Leaser(JobWaiter, Protocol):
@@ -154,7 +154,7 @@ class Leaser(JobWaiter, Protocol):
 
 
 class JobQueue:
-    """`leased` and `finished` count jobs that still exist and stand in neither line."""
+    """The jobs of one name. `leased` and `finished` count existing jobs that are in neither line."""
 
     __slots__ = ("finished", "is_kept", "leased", "name", "ready", "scheduled", "waiters")
 
@@ -165,4 +165,4 @@ class JobQueue:
         self.waiters: dict[Leaser, None] = {}
         self.leased = 0
         self.finished = 0
-        self.is_kept = False  # it is some job's; else it may be forgotten when no client waits for it
+        self.is_kept = False  # it has jobs; otherwise it may be removed when no client waits for it

@@ -23,15 +23,15 @@ from staniel.queues.jobs.states import COMPLETED, FAILED, LEASED, PENDING, RUN_T
 from staniel.queues.jobs.times import end_ms
 
 Early = tuple[int, int, Callable[[bytes], None]]
-# How long before the addition a fact of the same job may have been written: the original does both at once, in two
-# threads. Much longer, and after a clock that stepped back facts would be taken for those of a later job.
+# How long before the addition another change of the same job may have been written: the original does both at once, in
+# two threads. If this were much longer, changes could be attributed to a later job after the clock stepped back.
 SWAPPED_NS = 1_000_000_000
 
 
 class JobReplay:
-    """Times of facts are the log's, which are the wall's of their moment; those of jobs, and all in ms, are server
-    time. `dead` counts, by origin, the additions whose job is over. `origin` is where the facts that are replayed now
-    come from; `early` says of jobs which rest on facts that an earlier origin tells than their addition's: (their
+    """Builds jobs from the changes in a log. Times of changes are the wall clock's of their moment; those of jobs, and
+    all in ms, are server time. `dead` counts, by origin, the additions of ended jobs. `origin` is where the present
+    changes come from. `early` has the jobs that depend on changes in an earlier origin than their addition's: (their
     creation, the first such origin).
     """
 
@@ -43,13 +43,15 @@ class JobReplay:
         self.dead: Counter[int] = Counter()
         self.origin = 0
         self.early: dict[bytes, tuple[int, int]] = {}
-        self.latest_ns = 0  # the latest moment of a lease or an end, by the log's clock
-        self.strays: list[bytes] = []  # in the end: ids of which something is told, and no addition has come
+        self.latest_ns = 0  # the latest time of a lease or an end, by the log's clock
+        self.strays: list[bytes] = []  # at the end: ids with changes but without an addition
         self._early: dict[bytes, list[Early]] = {}
         self._swapped: Counter[bytes] = Counter()
 
     def added(self, id: bytes, terms: Terms, payload: bytes, created_ns: int, time_ns: int, origin: int) -> int:
-        """Apply an addition of a job, scheduled for `time_ns` unless it is 0. Returns the end of its life, in ms."""
+        """Apply an addition of a job, scheduled for `time_ns` unless that is 0. Return the end of its lifetime,
+        in ms.
+        """
         if id in self.found:
             self.removed(id)
         written_ns = created_ns
@@ -57,7 +59,7 @@ class JobReplay:
             created_ns = self.calendar.created_ns(written_ns, self.now_ms)
             time_ns = time_ns and (self.calendar.comes_ns(time_ns, written_ns, self.now_ms) or 1)
         limit_ms = end_ms(created_ns, time_ns, terms.ttl_ms)
-        if limit_ms <= self.now_ms or terms.ttl_ms == RUN_TTL_MS:  # without a life it would be taken for a run
+        if limit_ms <= self.now_ms or terms.ttl_ms == RUN_TTL_MS:  # with a time to live of 0 it would seem to be a run
             self.dead[origin] += 1
             return limit_ms
         job = Job(id, terms, payload, created_ns, time_ns)
@@ -65,7 +67,7 @@ class JobReplay:
         self.found[id] = job
         if self._early and id in self._early:
             for at_ns, told_in, apply in self._early.pop(id):
-                # One that is not of the same moment tells of another job of that id, whose addition a crash has taken.
+                # An earlier change belongs to another job with that id, whose addition a crash has lost.
                 if written_ns <= at_ns <= written_ns + SWAPPED_NS:
                     apply(id)
                     if told_in < origin:
@@ -127,14 +129,14 @@ class JobReplay:
         self._swapped.pop(id, None)
 
     def end(self) -> None:
-        """Hand everything over to the jobs in service."""
+        """Pass all jobs to the jobs in service."""
         self.strays = list(self._early)
         self._early.clear()
         self.jobs.load(self.found, self.now_ms)
 
     def unended(self) -> list[Job]:
-        """Return the leased jobs of which an earlier lease has no end in the log, once for each such lease: a crash has
-        taken the end. Otherwise the end of this lease would be read as that of the earlier one.
+        """Return the leased jobs with an earlier lease that has no end in the log, once for each such lease, because a
+        crash has lost the end. Otherwise the end of this lease would be read as that of the earlier one.
         """
         return [self.found[id] for id, count in self._swapped.items() if id in self.found for _ in range(count)]
 

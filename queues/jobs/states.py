@@ -1,11 +1,11 @@
-"""The states of a job, which may follow which, and the rules of its numbers: what job.py and job.pyx share."""
+"""The states of a job and their transitions, and the rules of its numbers: the part that job.py and job.pyx share."""
 
 from __future__ import annotations
 
 from enum import Enum
 
-ATTEMPTS_MAX = 255  # the log's original reader counts them in a byte
-RUN_TTL_MS = 0  # the time to live of a run, which lives in memory and as long as its client waits for it
+ATTEMPTS_MAX = 255  # the original server's reader of the log counts them in a byte
+RUN_TTL_MS = 0  # the time to live of a run, which exists in memory while its client waits for it
 
 
 class JobState(Enum):
@@ -20,11 +20,11 @@ class JobState(Enum):
     NEW = 0
     COMPLETED = 1
     FAILED = 2
-    PENDING = 3  # leased before, and not finished in time
+    PENDING = 3  # leased before, but not finished in time
     LEASED = 4
 
 
-# Looking a member up in its Enum takes ten times as long as a global, and these are asked for at every request.
+# Looking up a member of an Enum takes ten times as long as a global, and every request needs these.
 NEW = JobState.NEW
 COMPLETED = JobState.COMPLETED
 FAILED = JobState.FAILED
@@ -42,11 +42,11 @@ NEXT = {  # a failed job that may be tried again is PENDING, leased or not
 
 
 def followed(before: JobState, after: JobState) -> JobState:
-    """Return the state `after`, which may follow `before`."""
+    """Return the state `after`, after checking that it may follow `before`."""
     assert after in NEXT[before], (before, after)
     return after
 
 
 def attempts_allowed(max_attempts: int) -> int:
-    """Return how often a job is leased that asks for `max_attempts`, 0: for none."""
+    """Return how often a job with this `max_attempts` may be leased; 0 sets no limit."""
     return max_attempts or ATTEMPTS_MAX

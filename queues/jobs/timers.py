@@ -1,8 +1,8 @@
-"""The times at which jobs are to be looked at next: one time a job, in rings of jobs by slots of SLOT_MS.
+"""The next time of each job, in rings of jobs by slots of SLOT_MS.
 
-A time far ahead is kept coarsely and refined as it comes near, so that the number of rings stays small; a job is
-never looked at early, and a few milliseconds late. Setting and dropping a time costs the same for a million jobs as
-for one, and sixteen bytes of a job.
+A time far ahead is kept coarsely and refined as it comes near, so that the number of rings stays small. A job never
+comes due early, but may be a few milliseconds late. Setting and dropping a time costs the same for any number of jobs,
+and sixteen bytes for each.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from staniel.queues.jobs.job import Job, Ring
 from staniel.queues.jobs.times import NEVER_MS
 
 SLOT_MS = 8
-_SLOT_MS = SLOT_MS  # these are C integers, compiled
+_SLOT_MS = SLOT_MS  # C integers in the compiled build
 # Moments further ahead than these are counted in larger steps, and looked at twice.
 _FAR_MS, _FAR_STEP_MS = 1 << 16, 1 << 13
 _VERY_FAR_MS, _VERY_FAR_STEP_MS = 1 << 23, 1 << 20
@@ -21,14 +21,14 @@ _FAR_STEP_SLOTS, _VERY_FAR_STEP_SLOTS = _FAR_STEP_MS // _SLOT_MS, _VERY_FAR_STEP
 
 
 class JobTimers:
-    """Rings of jobs by slot. A slot is looked at when its number times SLOT_MS is reached."""
+    """Rings of jobs by slot. A slot comes due when its number times SLOT_MS is reached."""
 
     def __init__(self) -> None:
         self._rings: dict[int, Ring] = {}
         self._heap: list[int] = []
 
     def set(self, job: Job, at_ms: int, now_ms: int) -> None:
-        """Look at `job` at `at_ms`, instead of any moment set before."""
+        """Set the time of `job` to `at_ms`, instead of any set before."""
         after = job.next
         if after is not None:
             before = job.prev
@@ -54,14 +54,14 @@ class JobTimers:
         return ring
 
     def drop(self, job: Job) -> None:
-        """Forget `job`."""
+        """Remove the time of `job`."""
         before, after = job.prev, job.next
         if after is not None:
             before.next, after.prev = after, before
             job.prev = job.next = None
 
     def next_ms(self) -> int:
-        """Return when to look again; NEVER_MS if no moment is set."""
+        """Return when the next slot comes due; NEVER_MS if no time is set."""
         heap, rings = self._heap, self._rings
         while heap:
             ring = rings[heap[0]]
@@ -72,7 +72,7 @@ class JobTimers:
         return NEVER_MS
 
     def pop(self, now_ms: int) -> Job | None:
-        """Take out a job whose slot has come and return it; None if there is none."""
+        """Remove a job whose slot has come due and return it; None if there is none."""
         if self.next_ms() > now_ms:
             return None
         job: Job = self._rings[self._heap[0]].next
@@ -80,7 +80,7 @@ class JobTimers:
         return job
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all times."""
         while self._rings:
             ring = self._rings.popitem()[1]
             while ring.next is not ring:

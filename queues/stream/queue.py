@@ -1,5 +1,5 @@
-"""A queue that follows a stream: one of the readers that share what is put. It decides which reader takes an
-item; everything that happens to an item after it was put is in Queue.
+"""A queue that follows a stream: one of the readers that share its items. It decides which readers take an item.
+Everything that happens to an item after it was put is in Queue.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from staniel.queues.stream.stream import Stream, StreamLine
 
 @runtime_checkable
 class ReaderJournal(Protocol):
-    """The journal of one reader, besides being a Journal: it writes down which ids are confirmed."""
+    """The journal of one reader. In addition to a Journal, it records which ids are confirmed."""
 
     line: StreamLine
 
     @property
     def has_file(self) -> bool:
-        """True if there is a file: an entrance that takes nothing itself needs none."""
+        """True if there is a file. A queue that only feeds its children needs none."""
 
     def create_at_end(self, now_ms: int) -> None:
-        """Have a file from now on, at the end of the stream."""
+        """Create the file, with its position at the end of the stream."""
 
     def confirm(self, first: int, last: int) -> None:
-        """Confirm the ids from `first` to `last`: they are gone for good."""
+        """Confirm the ids from `first` to `last`, whose items are removed for good."""
 
 
 def queue_of(name: str, config: QueueConfig, journal: Journal, created_ms: int) -> Queue:
@@ -43,7 +43,9 @@ _READERS: dict[type, bool] = {}
 
 
 def _is_readers(journal: Journal) -> TypeGuard[ReaderJournal]:
-    """Tell whether readers can read `journal`. Once per class: isinstance looks up every name of a protocol."""
+    """Tell whether readers can read `journal`. Computed once per class, because isinstance looks up every name of a
+    protocol.
+    """
     kind = type(journal)
     found = _READERS.get(kind)
     if found is None:
@@ -52,17 +54,19 @@ def _is_readers(journal: Journal) -> TypeGuard[ReaderJournal]:
 
 
 def recipients(queue: Queue) -> Sequence[Queue]:
-    """Return the readers of what is put to `queue`, as far as it is put once for all."""
+    """Return the readers of items that are put once to `queue` for all of them."""
     if isinstance(queue, StreamQueue) and queue.is_parent:
         return queue.stream.takers
     return (queue,)
 
 
 class StreamQueue(Queue):
-    """`orders` takes what is put to it with all its children (`orders+audit`), and a child what is put to it alone."""
+    """A reader of a stream. `orders` takes what is put to it together with its children (`orders+audit`); a child takes
+    what is put to it alone.
+    """
 
     __slots__ = (
-        "__dict__",  # the simulator listens to `_put`
+        "__dict__",  # the simulator overrides `_put`
         "_takes_evenly",
         "is_parent",
         "reader",
@@ -72,11 +76,11 @@ class StreamQueue(Queue):
 
     def __init__(self, name: str, config: QueueConfig, journal: ReaderJournal, created_ms: int) -> None:
         self.reader = journal
-        self.stream_line = line = journal.line  # `line` while it is served
+        self.stream_line = line = journal.line  # the same as `line` while the queue is served
         self.stream: Stream = line.stream
         self.is_parent = not parent_of(name)
         self.puts_once, self.copies = False, 1
-        self._takes_evenly = False  # all members take what is put here, and none has to expire items before
+        self._takes_evenly = False  # all members take what is put here, and need not expire items before
         super().__init__(name, config, journal, created_ms)  # type: ignore[arg-type]
         self.line = line
         line.on_read_error = self._on_line_error
@@ -90,7 +94,7 @@ class StreamQueue(Queue):
         self.regroup()
 
     def configure(self, config: QueueConfig) -> None:
-        """Take over changed settings; they apply from the next operation on."""
+        """Take over changed settings, which apply from the next operation on."""
         super().configure(config)
         self.regroup()
 
@@ -104,7 +108,7 @@ class StreamQueue(Queue):
         return self.stream.members.values()
 
     def regroup(self) -> None:
-        """Work out which readers take what is put to the parent."""
+        """Compute which readers take what is put to the parent."""
         stream = self.stream
         members = list(stream.members.values())
         parents = [member for member in members if member.is_parent and not member.config.fanout_only]
@@ -123,21 +127,21 @@ class StreamQueue(Queue):
 
     def sync_counters(self) -> None:
         if self.state is CLOSED:
-            return  # counted when it was closed, and its line is gone
+            return  # the queue was counted when it was closed, and has no line any more
         items, size = self.stream_line.sync()
         self.counters.total_items += items
         self.counters.put_bytes += size
 
     def has_room(self, item: Item, now_ms: int) -> bool:
-        """Tell whether all readers would take `item`."""
+        """Tell whether all readers would accept `item`."""
         return all(Queue.has_room(taker, item, now_ms) for taker in recipients(self))
 
     def refuses_puts(self, now_ms: int, was_full: bool) -> bool:
         return any(Queue.refuses_puts(taker, now_ms, was_full) for taker in recipients(self))
 
     def add(self, item: Item, now_ms: int, forced: bool = False) -> bool:
-        """Put `item` to all readers that take it. What a child refuses the others keep; False if this queue
-        itself refuses. `forced`: as in Queue; children get no copy.
+        """Put `item` to all readers that take it. If a child refuses, the others keep it. Return False if this queue
+        itself refuses. `forced`: as in Queue; children get no copy then.
         """
         if forced:
             if self.name not in self.stream.members:
@@ -169,7 +173,7 @@ class StreamQueue(Queue):
         return True
 
     def _lets_in(self, size: int, now_ms: int) -> bool:
-        """Tell whether an item of `size` bytes may come; make room for it if the settings say so."""
+        """Tell whether an item of `size` bytes may be added. Make room for it if the settings say so."""
         if size > self.config.max_item_bytes:
             return False
         return not self._bounded or self._make_room(now_ms)
@@ -179,7 +183,7 @@ class StreamQueue(Queue):
         if self.is_parent and not self.config.fanout_only and self.name not in stream.members:
             takers = self._begin_to_take(now_ms)
         if not takers and not stream.members:
-            return  # a fan-out queue without children
+            return  # a parent without children that takes nothing itself
         for taker in takers:
             if taker.config.max_age_ms or (stream.expiring and taker.line.expiring):
                 taker.expire(now_ms, taker.config.max_expire_sweep)
@@ -194,7 +198,7 @@ class StreamQueue(Queue):
                 taker._serve(now_ms)
 
     def _begin_to_take(self, now_ms: int) -> tuple[StreamQueue, ...]:
-        """Take items again after fanout_only has been taken back. Returns the new takers."""
+        """Take items again after fanout_only has been revoked. Return the new takers."""
         self.reader.create_at_end(now_ms)
         self.stream_line.follow_from_end()
         self.stream.members[self.name] = self
@@ -202,15 +206,15 @@ class StreamQueue(Queue):
         return self.stream.takers
 
     def record_cleared(self, count: int) -> None:
-        """Record that so many heads are gone."""
+        """Record that `count` heads are removed."""
         if self.state is CLOSED:
-            return  # a command over many queues may meet one that has been deleted, and its line is gone
+            return  # a command over many queues may reach a deleted one, which has no line any more
         dropped, self.stream_line.dropped = self.stream_line.dropped, []
         for first, last in dropped:
             self.reader.confirm(first, last)
 
     def close(self) -> None:
-        """Stop serving; the others go on."""
+        """Stop serving this queue. The other readers continue."""
         self.sync_counters()
         super().close()
         self.stream.members.pop(self.name, None)

@@ -27,29 +27,29 @@ from staniel.queues.line import (
 if TYPE_CHECKING:
     from staniel.queues.stream.queue import StreamQueue
 
-# Items are kept and dropped by so many, or so many bytes.
+# Items are kept and dropped in chunks of this many items or bytes.
 CHUNK_ITEMS = 512
 CHUNK_BYTES = 1 << 20
-CHUNKS_AT_ONCE = 4  # more are freed in the turns that follow
+CHUNKS_AT_ONCE = 4  # freed in one step; the next turns free more
 
 
 class StreamLog(Protocol):
-    """The place where the items of a stream are written down."""
+    """The storage of the items of a stream."""
 
     batch: int
     written_id: int
-    """Items up to this one can be read back."""
+    """The id of the last item that can be read back."""
 
     def put(self, item: Numbered, now_ms: int) -> None: ...
 
     def read(self, item_id: int) -> list[Numbered]:
-        """Return some items from the first with at least this id on, in order; none if there is none. Raises
+        """Return some items in order, from the first one whose id is at least this; [] if there is none. Raises
         OSError.
         """
 
 
 class Chunk(Struct, gc=False):
-    """Items with the ids from `first_id` on. `before_bytes`: what the stream had had when it began."""
+    """Items with the ids from `first_id` on. `before_bytes`: the stream's `bytes` before the first of them."""
 
     first_id: int
     items: list[Numbered]
@@ -57,7 +57,9 @@ class Chunk(Struct, gc=False):
 
 
 class Stream:
-    """`bytes` and `expiring` count everything that has come since the start (`expiring`: items with an expiry)."""
+    """The newest items, and the readers. `bytes` and `expiring` count all items since the start (`expiring`: those with
+    an expiry).
+    """
 
     __slots__ = (
         "__dict__",  # the simulator listens to `append`
@@ -88,17 +90,17 @@ class Stream:
         self.bytes = self.expiring = 0
         self.members: dict[str, StreamQueue] = {}
         self.parent: StreamQueue | None = None
-        self.takers: tuple[StreamQueue, ...] = ()  # of what is put to the parent
-        self.is_strict = False  # some taker has limits of its own
+        self.takers: tuple[StreamQueue, ...] = ()  # readers of what is put to the parent
+        self.is_strict = False  # a taker has limits of its own
         self._chunks: list[Chunk] = []
         self._newest: list[Numbered] = []  # the items of the last chunk
-        self._chunk_until = -1  # so many bytes, and the next item begins another
+        self._chunk_until = -1  # when `bytes` reaches this, the next item begins another chunk
         self._flags: list[tuple[int, int]] = [(0, 0)]  # (id, memcache flags from there on)
         self._last_flags = 0
-        self.deferred_free: DeferredFree | None = None  # takes what is dropped; else it is freed at once
+        self.deferred_free: DeferredFree | None = None  # takes dropped items; without it they are freed at once
 
     def bound(self, memory_bytes: int, spare_bytes: int = SMALL_ITEMS_BYTES) -> None:
-        """Keep as much in memory as a line with the same bounds (`Line.bound`); the rest is read back."""
+        """Keep as much in memory as a line with the same bounds (`Line.bound`). The rest is read back."""
         self.memory_bytes = memory_bytes
         self._heavy_bytes = memory_bytes + int(memory_bytes * SMALL_ITEMS_SHARE) + spare_bytes
         self._chunk_bytes = min(CHUNK_BYTES, memory_bytes // 4)
@@ -110,7 +112,7 @@ class Stream:
         return self.bytes - self._chunks[0].before_bytes if self._chunks else 0
 
     def append(self, item: Item, now_ms: int) -> Numbered:
-        """Append `item` as the newest. Returns the same item with its id."""
+        """Append `item` as the newest. Return the same item with its id."""
         flags = item.flags
         item_id = self.last_id + 1
         numbered = Numbered(item.data, item.added_ms, item.expires_ms, flags, item_id)
@@ -139,11 +141,11 @@ class Stream:
 
     @property
     def window_id(self) -> int:
-        """Items from this id on are in memory."""
+        """The id of the first item in memory."""
         return self._chunks[0].first_id if self._chunks else self.last_id + 1
 
     def read(self, item_id: int) -> list[Numbered]:
-        """Return some items from the first with at least this id on; none if there is none. Raises OSError."""
+        """Return some items from the first one whose id is at least this; [] if there is none. Raises OSError."""
         chunks = self._chunks
         if chunks and item_id >= chunks[0].first_id:
             at = -1 if item_id >= chunks[-1].first_id else bisect_right(chunks, item_id, key=_first_id) - 1
@@ -156,20 +158,20 @@ class Stream:
         return chunks[0].items[:] if chunks else []
 
     def _recall_flags(self, items: list[Numbered]) -> None:
-        """Set the flags of items read back: a segment has no place for flags, which are known as long as the process
-        lives.
+        """Set the flags of items that were read back. A segment has no place for flags; they are known while the
+        process runs.
         """
         for item in items:
             item.flags = self._flags[bisect_right(self._flags, item.id, key=_first) - 1][1]
 
     def forget_flags(self, item_id: int) -> None:
-        """Forget the flags of the items up to `item_id`, none of which will be read again."""
+        """Forget the flags of the items up to `item_id`, which will not be read again."""
         at = bisect_right(self._flags, item_id, key=_first) - 1
         if at > 0:
             del self._flags[:at]
 
     def trim(self) -> None:
-        """Drop from memory what all have read, and what is too much, the oldest first."""
+        """Drop from memory the oldest items: those that all readers have read, and those beyond the bound."""
         chunks = self._chunks
         if not chunks:
             return
@@ -186,7 +188,7 @@ class Stream:
         self._drop(gone)
 
     def abandon(self) -> None:
-        """Drop everything: no queue follows any more."""
+        """Drop everything, because no queue follows any more."""
         self._drop(len(self._chunks))
 
     def _drop(self, count: int) -> None:

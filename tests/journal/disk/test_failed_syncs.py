@@ -161,7 +161,7 @@ def test_a_journal_that_is_left_without_its_name_ends_the_process() -> None:
     assert sync is not None
     sync.run()
     world.disk.fail("rename", "s/q", errno.ENOSPC, after=1, times=2)  # the new file's, and the old one's way back
-    with pytest.raises(JournalFailure, match="cannot rename .* back to s/q"):
+    with pytest.raises(JournalFailure, match=r"cannot rename .* back to s/q"):
         world.finish_sync(sync)
     assert World(world.config, world.disk.kill(), world.now_ms).items() == [b"0" * 60, b"1" * 60, b"2" * 60]
 

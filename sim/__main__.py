@@ -25,7 +25,7 @@ PROGRESS_S = 10
 
 
 class Job(Struct, frozen=True):
-    """The settings that all seeds of a run have in common."""
+    """The settings that all seeds of a run share."""
 
     profiles: tuple[str, ...]
     crashes: int
@@ -68,7 +68,7 @@ def _result(outcome: Outcome, states: int) -> Result:
 
 @contextmanager
 def swept_at_the_ends() -> Iterator[None]:
-    """Collect garbage between batches instead of all the time: worlds are cyclic garbage."""
+    """Collect garbage between batches only: worlds are in reference cycles."""
     was_on = gc.isenabled()
     gc.collect()
     gc.disable()
@@ -119,7 +119,9 @@ def results(job: Job, first: int, seeds: int | None, jobs: int, with_states: boo
 def main(
     seed: int, seeds: int, forever: bool, crashes: int, steps: int, profile: str, jobs: int, states: bool, verbose: bool
 ) -> None:
-    """Hunt for lost items: seeded histories of a broker on a disk that forgets, each checked from end to end."""
+    """Search for lost items: run seeded histories of a broker on a disk that loses unsynced bytes, checking each
+    throughout.
+    """
     job = Job(ALL if profile == "all" else (profile,), crashes, steps)
     totals: Counter[str] = Counter()
     began = shown = monotonic()

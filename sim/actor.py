@@ -1,6 +1,6 @@
-"""A simulated client: a connection of a `World` that reports what it sends, and what it receives and when, to a judge.
+"""A simulated client: a connection of a `World` that reports to a judge what it sends and receives, and when.
 
-An answer is read as soon as the session has made it, and counts as received once the sync that it waits for is over.
+A reply is read as soon as the session has made it, and counts as received once the sync that it waits for has ended.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ GONE = (SessionState.CLOSING, SessionState.CLOSED)
 
 
 class Judge(Protocol):
-    """A judge, which is told what clients send and receive."""
+    """A judge, which gets everything that clients send and receive."""
 
     transcript: list[tuple[str, str, str]]
 
     def on_request(self, who: str, request: Any) -> None: ...
 
     def on_answer(self, client: Any, who: str, answer: Any) -> list[Any]:
-        """Note a part of an answer and return what it promises once it has reached the client. Raises Violation."""
+        """Note a part of a reply. Return what it promises once it has reached the client. Raises Violation."""
 
     def on_arrival(self, mark: Any) -> None:
-        """Note that a part of an answer has reached its client. `mark`: a promise that `on_answer` returned."""
+        """Note that a part of a reply has reached its client. `mark`: a promise that `on_answer` returned."""
 
     def on_leave(self, client: Any) -> None: ...
 
 
 class Actor(Client):
-    """A client whose requests and answers a judge hears of."""
+    """A client that reports its requests and replies to a judge."""
 
     def __init__(
         self, world: World, protocol: ProtocolSpec, judge: Judge, name: str, conversation: Conversation
@@ -59,11 +59,11 @@ class Actor(Client):
 
     @property
     def has_delivery(self) -> bool:
-        """True if the client was given what it waits for and has not reacted yet, or not to the end."""
+        """True if the client was delivered an item and has not read all of the reply."""
         return self.session.has_delivery or self.conversation.is_unfinished
 
     def _handle(self, handler: Handler, session: Session, request: Any, now_ms: int) -> None:
-        """Serve one request, and note what each answer rests on before anything else happens."""
+        """Serve one request, and note what each reply depends on before anything else happens."""
         for client in self.world.clients:
             client.ran()
         handler(session, request, now_ms)
@@ -84,7 +84,7 @@ class Actor(Client):
         self._alone = None
 
     def leave(self) -> None:
-        """Disconnect, without waiting for anything."""
+        """Disconnect, without waiting for replies."""
         self.judge.transcript.append(("hang-up", self.name, ""))
         self.is_leaving = True
         self.judge.on_leave(self)
@@ -92,7 +92,7 @@ class Actor(Client):
         self.ran()
 
     def ran(self) -> None:
-        """Read what the session has said since the last time."""
+        """Read what the session has sent since the last call."""
         out = self.session.out
         if len(out) == self._parsed:
             return
@@ -107,8 +107,8 @@ class Actor(Client):
             self.look_at(part, is_alone=part.request is self._alone)
 
     def look_at(self, part: Any, *, is_alone: bool) -> None:
-        """Check a part of an answer that was just given. `is_alone`: nothing else has happened since the request.
-        Raises Violation.
+        """Check a part of a reply that was just made. `is_alone`: nothing else has happened since the request. Raises
+        Violation.
         """
 
     def collect(self, durable: int) -> None:
@@ -128,12 +128,12 @@ class Actor(Client):
 
     @property
     def is_over(self) -> bool:
-        """True if the server has disconnected the client and everything that it had to say has arrived."""
+        """True if the server has disconnected the client and all of its replies have arrived."""
         return self.session.state in GONE and not self._promised and not self.session.out
 
 
 class QueueActor(Actor):
-    """A client that speaks the memcache protocol, or the text protocol. `held`: its open reads, by queue."""
+    """A client of the memcache protocol or the text protocol. `held`: its open reads, by queue."""
 
     def __init__(self, world: World, protocol: ProtocolSpec, checker: Checker, name: str, is_text: bool) -> None:
         super().__init__(world, protocol, checker, name, QueueConversation(is_text))
@@ -147,5 +147,5 @@ class QueueActor(Actor):
         if is_alone and request.queue in models and request.queue not in self.checker.aliases:
             audit(models[request.queue], part, self.checker.now_ms)
         if request.want is Want.STATS:
-            # The answer's queues are shown in a later turn, but all in the same one: there are few.
+            # the reply shows its queues in a later turn, but all in the same one, because there are few
             audit_stats(models, part, self.checker.now_ms)

@@ -1,4 +1,4 @@
-"""The clocks of a simulated machine: time passes, and the wall is set now and then, also while no server runs."""
+"""The clocks of a simulated machine: time passes, and the wall clock is sometimes set, also while no server runs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ SIZES_MS = (1000, 5000, 70_000, HOUR_MS, 8 * HOUR_MS, DAY_MS, 400 * DAY_MS)
 
 
 class Clocks:
-    """The clocks of a machine. `passed_ms` is the true time, as if the wall had never been set. `wall_ms` is what the
-    wall shows.
+    """The clocks of a machine. `passed_ms` is the true time, as if the wall clock had never been set. `wall_ms` is the
+    time that the wall clock shows.
     """
 
     def __init__(self, start_ms: int) -> None:
@@ -24,11 +24,11 @@ class Clocks:
         self._boot, self._boot_ms = 1, start_ms - 1_000_000
         self.on_passed: Callable[[], None] = lambda: None  # called after time has passed, before the wall is set
         self.on_step: Callable[[], None] = lambda: None  # called before the wall is set
-        self.is_noted = True  # the server has written down the last step; false if an accident came first
+        self.is_noted = True  # the server has stored the last step; false if an accident came first
         self._stepped_ms = 0
         self.doubt_ms: int | None = None
-        """When the last life ended amid the note of a step: the moment of the step. The next start may know of it."""
-        self._unnoted_ms = 0  # the part of the wall's offset that comes from steps without a note
+        """If the last life ended while it stored a step: the moment of the step. The next start may know of it."""
+        self._unnoted_ms = 0  # the part of the wall clock's offset from steps that were not stored
 
     def read(self) -> ClockReading:
         return ClockReading(self.wall_ms, self.passed_ms - self._boot_ms, f"boot {self._boot}")
@@ -49,11 +49,11 @@ class Clocks:
 
     @property
     def noted_wall_ms(self) -> int:
-        """The wall time as far as a server can know: only the next start sees a step without a note."""
+        """The wall clock's time as far as a server can know it: only the next start sees a step that was not stored."""
         return self.wall_ms - self._unnoted_ms
 
     def step_wall(self, rng: Random) -> None:
-        """Step the wall, but not twice in one moment: a server looks once a second."""
+        """Step the wall clock, but not twice in one moment, because a server checks it once a second."""
         if self._stepped_ms == self.passed_ms:
             return
         self._stepped_ms = self.passed_ms
@@ -64,12 +64,12 @@ class Clocks:
         self.is_noted = False
 
     def note_written(self) -> None:
-        """Note that the server has written down all steps."""
+        """Note that the server has stored all steps."""
         self.is_noted, self._unnoted_ms = True, 0
 
     def begin_life(self, server_ms: int, rng: Random) -> int:
-        """Begin the life of a server, whose time begins with the wall, and return that time. While no server ran, the
-        wall may have been set, or the machine restarted.
+        """Begin the life of a server and return its time, which begins as the wall clock's. While no server ran, the
+        wall clock may have been set, or the machine restarted.
         """
         self.doubt_ms = None if self.is_noted else self._stepped_ms
         self.pass_until(server_ms)

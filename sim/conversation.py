@@ -1,6 +1,6 @@
-"""A simulated connection's requests and the bytes that answer them, whatever the protocol.
+"""The requests of a simulated connection and the bytes that reply to them, for any protocol.
 
-`queues/conversation.py` and `jobs/conversation.py` define the requests, and split the bytes into answers.
+`queues/conversation.py` and `jobs/conversation.py` define the requests, and split the bytes into replies.
 """
 
 from __future__ import annotations
@@ -10,9 +10,7 @@ from typing import Any
 
 
 class Conversation:
-    """The requests and answers of a connection. `waiting`: requests that have not been answered in full, the oldest
-    first.
-    """
+    """The requests and replies of a connection. `waiting`: requests without a complete reply, the oldest first."""
 
     line_end = b"\r\n"
 
@@ -22,14 +20,14 @@ class Conversation:
 
     @property
     def is_unfinished(self) -> bool:
-        """True if a part of an answer has come that counts only with its end, which takes another turn."""
+        """True if a part of a reply has come that counts only with its end, which takes another turn."""
         return False
 
     def expect(self, request: Any) -> None:
         self.waiting.append(request)
 
     def feed(self, data: bytes) -> list[Any]:
-        """Return the answers, or parts of answers, that these bytes complete. Raises ValueError if they answer no
+        """Return the replies, or parts of replies, that these bytes complete. Raises ValueError if they belong to no
         request.
         """
         self._rest += data
@@ -46,11 +44,13 @@ class Conversation:
         return found
 
     def _next(self) -> Any:
-        """Take the next part of the answer to `waiting[0]` off the received bytes; None if it is not all there yet."""
+        """Remove and return the next part of the reply to `waiting[0]` from the received bytes; None if it is
+        incomplete.
+        """
         raise NotImplementedError
 
     def _line(self) -> bytes | None:
-        """Take the next line, without its end, off the received bytes; None if it is not complete yet."""
+        """Remove and return the next line, without its end, from the received bytes; None if it is incomplete."""
         line, end, rest = self._rest.partition(self.line_end)
         if not end:
             return None

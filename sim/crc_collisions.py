@@ -1,6 +1,6 @@
-"""Items that a short key cannot tell apart: other bytes, with the same size and CRC-32.
+"""Items that a short key cannot distinguish: different bytes with the same size and CRC-32.
 
-A CRC-32 is linear: four bytes at the end bring it to any value.
+A CRC-32 is linear: four bytes at the end change it to any value.
 """
 
 from __future__ import annotations

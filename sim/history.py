@@ -1,7 +1,7 @@
-"""The history of one seed: several lives of a server, each ended by an accident, checked all the way.
+"""The history of one seed: several lives of a server, each ended by an accident, and checked throughout.
 
-Each step draws from random numbers of its own, so that leaving some steps out changes the others as little as possible;
-this is how a history is made short. Requests and invariants: `queues/run.py`, `jobs/run.py`, `hub/run.py`.
+Each step draws from random numbers of its own, so that skipping some steps changes the others as little as possible;
+that is how a history is shortened. Requests and invariants: `queues/run.py`, `jobs/run.py`, `hub/run.py`.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ CAPACITY_BYTES = 1 << 20
 SMALL_DISK_BYTES = 6000
 STEPS_TO_CRASH = 12
 RECOVERY_STEPS = 15
-RENEWAL_STEPS = 90  # after a failed sync, files are written anew first
+RENEWAL_STEPS = 90  # after a failed sync, files are rewritten first
 RESTARTS_MAX = 8
 STEPS_TO_REMOVAL = 150
 STEPS_TO_GROUP = 150
 STEPS_BEHIND_GROUP = 4
-CUT_STARTS = 6  # tried of one kill
-FIRST_LIFE_MS = 4000  # about as much time goes by in it
+CUT_STARTS = 6  # starts tried after one kill
+FIRST_LIFE_MS = 4000  # about the time that passes in it
 NUMBERED = "abcd"  # queues whose journals may begin with a number
 UNABLE = (JournalFailure, OSError, SpoolError)
 LOSS_EVENTS = frozenset(("journal.gone", "journal.shortened", "journal.stand_ins", "journal.unreadable_items"))
-"""Events in which a server reports damaged files. No file is damaged here, and no accident takes synced bytes."""
+"""Events that report damaged files. No file is damaged in a history, and no accident takes synced bytes."""
 
 
 class Outcome(Struct):
@@ -80,7 +80,7 @@ class Died(Exception):
 
 
 def _put_files(disk: Disk, files: dict[str, bytes]) -> None:
-    """Put files into the spool, by name, that no accident takes."""
+    """Put files into the spool, by name, that no accident changes."""
     for name, data in files.items():
         file = disk.append(f"s/{name}")
         file.write(data)
@@ -90,16 +90,16 @@ def _put_files(disk: Disk, files: dict[str, bytes]) -> None:
 
 
 class History:
-    """The state of one run. `on_disk` is called with every disk that a life begins with, `on_kill` with the disk that a
-    kill leaves, caches included.
+    """The state of one run. `on_disk` is called with every disk that a life begins with, `on_kill` with the disk after
+    a kill, caches included.
     """
 
     world: World
     config: str
-    paths: tuple[str, ...] = ("s/", "s/a", "s/e", "intents")  # whose writes stop half way
+    paths: tuple[str, ...] = ("s/", "s/a", "s/e", "intents")  # with writes that stop in the middle
     synced_paths: tuple[str, ...] = ("s/", "~~", "segments", "intents", "s/f", "read", ".new")  # files by their kind
     placed_paths: tuple[str, ...] = ("s/", "s/a", "s/b", "~~", "intents", "intents")
-    weak_paths: tuple[str, ...] = ("s", "s/a", "s/d", ".staniel")  # that fail for good
+    weak_paths: tuple[str, ...] = ("s", "s/a", "s/d", ".staniel")  # that fail permanently
 
     def __init__(self, seed_plan: SeedPlan) -> None:
         self.seed_plan = seed_plan
@@ -112,7 +112,7 @@ class History:
         self.last_accident = Accident.STOP
         self.is_starting = False
         self.cut_by: Accident | None = None
-        self.is_due = False  # an accident is to happen before this life's last step
+        self.is_due = False  # an accident must happen before this life's last step
         self.now_ms = START_MS  # server time
         if self.profile.began_ms:
             self.now_ms = self.rng.choice(self.profile.began_ms) - self.rng.randrange(FIRST_LIFE_MS)
@@ -120,10 +120,10 @@ class History:
         self.crashes = self.facts = self.answers = self.actors = self.done = 0
         self.has_faults = False
         self.sync_failed = False  # and the process has ended because of it
-        self.lies_before = 0  # syncs that had failed on this disk when the life began
+        self.lies_before = 0  # syncs that had failed on this disk before the life began
         self.threads: list[Thread] = []
         self.actors_there: list[Any] = []
-        self.contents = Contents()  # of the accidents of one life
+        self.contents = Contents()  # for the accidents of one life
 
     # what is told apart by what is served
 
@@ -139,7 +139,7 @@ class History:
         return disk
 
     def _make_last_files(self, disk: Disk) -> None:
-        """Give some queues a file whose number is near the end of numbers, and which holds only items that have been
+        """Give some queues a file whose number is near the highest possible one, and which has only items that were
         read.
         """
         is_stream, files = bool(self.profile.streams), {}
@@ -171,17 +171,15 @@ class History:
         """Note that a client has disconnected."""
 
     def settled(self) -> None:
-        """Check the state after a turn, whose records are written."""
+        """Check the state after a turn. Its records are written."""
         raise NotImplementedError
 
     def synced(self, began_ms: int) -> None:
-        """Note that everything recorded by `began_ms` is durable: a sync that began then has ended, or none was due
-        then.
-        """
+        """Note that everything recorded by `began_ms` is durable: a sync that began then has ended, or none was due."""
         raise NotImplementedError
 
     def promise_all(self) -> None:
-        """Note that everything is durable, because the server has stopped regularly."""
+        """Note that everything is durable, because the server has stopped cleanly."""
         raise NotImplementedError
 
     def end_life(self) -> tuple[list[tuple[str, str, str]], int, int]:
@@ -189,20 +187,20 @@ class History:
         raise NotImplementedError
 
     def content_of(self, disk: Disk) -> Any:
-        """Return the content that a server which starts on a copy of `disk` would serve. Raises Violation."""
+        """Return what a server that starts on a copy of `disk` would serve. Raises Violation."""
         raise NotImplementedError
 
     def look_at_harmed(self, disk: Disk) -> None:
-        """Break a copy of the disk beyond every promise, and check that only items that were put are served."""
+        """Break a copy of the disk beyond every promise, and check that a server serves only items that were put."""
 
     def judge(self, found: Any, accident: Accident) -> Any:
-        """Check that the promises allow the content `found` after `accident`; return the state with which the next life
-        begins. Raises Violation.
+        """Check that the promises allow the content `found` after `accident`. Return the state for the beginning of the
+        next life. Raises Violation.
         """
         raise NotImplementedError
 
     def go_on_from(self, judged: Any) -> None:
-        """Continue from the result of the last judgement."""
+        """Continue from the result of the last check."""
         raise NotImplementedError
 
     # the run
@@ -260,8 +258,8 @@ class History:
                     self._end(self.rng.choice(self.profile.accidents))
             except PowerCut:
                 assert self.cut_by is not None
-                # A process killed between a failed sync and its mark leaves no trace of it: no server can
-                # tell what the caches hold then. So the machine goes down with it.
+                # A process that is killed between a failed sync and its mark leaves no trace of the failure, and no
+                # server can find out what the caches have then. So the machine stops too.
                 self.sync_failed = self.disk.lies > self.lies_before
                 self._accident(Accident.POWER if self.sync_failed else self.cut_by)
             except Died:
@@ -276,7 +274,7 @@ class History:
             self.answers += answers
 
     def _arm(self) -> None:
-        """Let the power or the process fail at one of the next steps of the disk."""
+        """Let the power or the process fail at one of the disk's next steps."""
         self.is_due = True
         sudden = [each for each in self.profile.accidents if each is not Accident.STOP]
         if sudden:
@@ -288,8 +286,8 @@ class History:
                 self._arm_group(self.disk)
 
     def _arm_group(self, disk: Disk) -> None:
-        """Let the disk fail soon after an operation or a transfer has noted its items, where a change of several
-        records is not synced yet.
+        """Let the disk fail soon after an operation or a transfer has noted its items, while a change of several
+        records is not synced.
         """
         disk.stop_at = len(disk.log) + STEPS_TO_GROUP
         noted = False
@@ -297,7 +295,7 @@ class History:
         def cut_in_group() -> None:
             nonlocal noted
             if disk.stop_at is None:
-                disk.before_step = before  # it has come about
+                disk.before_step = before  # the moment has come
             elif disk.log:
                 noted = noted or (disk.log[-1].verb == "sync" and "/.staniel/" in disk.log[-1].path)
                 if noted and self._groups():
@@ -310,12 +308,12 @@ class History:
         before, disk.before_step = disk.before_step, cut_in_group
 
     def _arm_removal(self, disk: Disk) -> None:
-        """Let the disk fail behind the removal of a sidecar, before the sync of that, or at some later step."""
+        """Let the disk fail after a sidecar was removed and before that is synced, or at some later step."""
         disk.stop_at = len(disk.log) + STEPS_TO_REMOVAL
 
         def cut_at_removal() -> None:
             if disk.stop_at is None:
-                disk.before_step = before  # it has come about
+                disk.before_step = before  # the moment has come
             elif disk.log and disk.log[-1].verb == "remove" and "/segments/" in disk.log[-1].path:
                 disk.stop_at = len(disk.log)
                 disk.before_step = before
@@ -330,7 +328,7 @@ class History:
         self._accident(accident)
 
     def _stop(self) -> None:
-        """Stop the server regularly: the tasks that run end first, and a sync that has not run is left to the stop."""
+        """Stop the server cleanly. Running tasks end first, and a sync that has not run is left to the stop."""
         if self.has_faults and self.rng.random() < 0.5:
             self._free()
         self.world.broker.group.cut_short()
@@ -359,7 +357,7 @@ class History:
         judged = self.judge(found, worst)
         if accident is Accident.KILL and not self.sync_failed:
             self.on_kill(self.disk)
-        is_dirty = self.sync_failed or accident is Accident.KILL  # the caches are not what the disk has
+        is_dirty = self.sync_failed or accident is Accident.KILL  # the caches differ from the disk
         may_fall = self.cut_by is not None or (is_dirty and self.profile.crash_in_renewal)
         while self.rng.randrange(1000) < self.profile.crash_in_recovery and may_fall:
             if self.profile.crash_in_renewal and is_dirty and self.rng.random() < 0.4:
@@ -382,8 +380,8 @@ class History:
         return Accident.POWER if lied else accident
 
     def _torn_group(self) -> Disk | None:
-        """Return the disk with all but the end of one unsynced journal, cut off behind a SAVE_XID or within the record
-        that follows; None if no journal has such a place.
+        """Return the disk with one unsynced journal cut off after a SAVE_XID or within the record that follows it; None
+        if no journal has such a place.
         """
         places = self._groups()
         if not places:
@@ -394,7 +392,7 @@ class History:
         return left
 
     def _groups(self) -> list[tuple[str, int]]:
-        """Return the places behind a SAVE_XID that is not synced: a journal, and how many bytes follow there."""
+        """Return the places after a SAVE_XID that is not synced: a journal, and how many bytes follow there."""
         places: list[tuple[str, int]] = []
         for name, is_file in self.disk.list("s"):
             inode = self.disk.inode_at(f"s/{name}") if is_file else None
@@ -405,7 +403,7 @@ class History:
         return places
 
     def _crash_in_recovery(self) -> None:
-        """Start, and lose the power again on the way."""
+        """Start, and lose the power again during recovery."""
         last = RENEWAL_STEPS if self.profile.crash_in_renewal else RECOVERY_STEPS
         self.disk.stop_at = len(self.disk.log) + self.rng.randrange(1, last)
         try:
@@ -418,7 +416,7 @@ class History:
         self.disk = self.disk.crash(self.rng.choice((Crash.DROP, Crash.KEEP, self.rng.randrange)))
 
     def _cut_next_start(self, disk: Disk) -> None:
-        """Check starts that lose power at some step after a kill; their caches are as the kill has left them."""
+        """Check starts that lose power at some step after a kill. Their caches are as the kill has left them."""
         if self.rng.randrange(1000) >= self.profile.cut_starts:
             return
         steps = self.steps_of_start(disk)
@@ -444,7 +442,7 @@ class History:
         return twin
 
     def _fail_in_renewal(self) -> None:
-        """Start, and end on the way because another sync fails; the next start finds the same caches."""
+        """Start, and end during the renewal because another sync fails. The next start finds the same caches."""
         verb = self.rng.choice(("sync", "sync_folder", "sync_folder"))
         self.disk.fail(verb, self.rng.choice(("s", "s", ".staniel")), errno.EIO, after=self.rng.randrange(8))
         with suppress(*UNABLE):
@@ -454,7 +452,7 @@ class History:
         self.disk = self.disk.kill()
 
     def _start(self) -> None:
-        """Begin a new life on the present disk. Raises Violation if no server starts."""
+        """Begin a new life on the present disk. Raises Violation if no server can start."""
         self.cut_by = None
         self.sync_failed = False
         self.lies_before = self.disk.lies
@@ -527,7 +525,7 @@ class History:
         self.gone(actor)
 
     def _turn(self, ms: int) -> None:
-        """Run a turn of the hub, together with threads that have finished meanwhile."""
+        """Run a turn of the hub, with the threads that have finished meanwhile."""
         world, rng = self.world, self.rng
         world.now_ms += ms
         self.now_ms = world.now_ms
@@ -580,7 +578,7 @@ class History:
                     self._finish_thread(thread)
 
     def _run_handed_out(self, sync: Sync) -> None:
-        """Run the thread of `sync`, for which a turn waits."""
+        """Run the thread of `sync`, because a turn waits for it."""
         for thread in self.threads:
             if thread.task is sync and not thread.has_run:
                 self._run(thread)
@@ -661,11 +659,11 @@ class History:
         self.disk.fail(verb, path, errno.EIO, after=self.rng.randrange(2) * (verb == "remove"), where=Where.THREAD)
 
     def _is_wall_held(self) -> bool:
-        """Return True if a server would not see at once that the wall clock is set back."""
+        """Return True if a server would not notice at once that the wall clock is set back."""
         return self.world.broker.transfers.are_copies_to_come
 
     def _fail_a_sync(self, rng: Random) -> None:
-        """Let a sync of one kind fail: of a file or of names, in a turn or in a thread; sometimes the mark of the
+        """Let a sync of one kind fail: of a file or of names, in a turn or in a thread. Sometimes the mark of the
         failed sync has no room either.
         """
         self.has_faults = True

@@ -1,8 +1,8 @@
 """Power-loss states: one history, and the power cut before every step of its disk, each time in many ways.
 
-At every step a copy of the disk is taken as a power loss may leave it: unsynced steps dropped, kept, torn at sectors
-and at bytes, reordered. A server starts on each copy, and what it holds is checked against what clients had been told
-by then.
+At every step copies of the disk are taken as a power loss may leave it: unsynced steps dropped, kept, torn at sectors
+and at bytes, reordered. A server starts on each copy, and its content is compared with what clients had been told by
+then.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from staniel.sim.queues.promises import Accident
 from staniel.sim.run import history_of
 from staniel.sim.violations import Violation
 
-MIXED = 3  # copies a step in which the seed's chances decide
+MIXED = 3  # copies of a step that the seed's chances decide
 TORN_BYTES_MAX = 48  # a write up to this long is torn at every byte
 
 
@@ -58,7 +58,7 @@ class Tracer:
                 raise Violation(found.kind, f"{found.why}; cut after step {len(disk.log)}, {how}") from None
 
     def _cut_next_start(self, disk: Disk) -> None:
-        """Cut the power at each step of the next start after a kill, whose caches are as it has left them."""
+        """Cut the power at each step of the next start after a kill, which has left its caches."""
         history = self.history
         for steps in range(1, history.steps_of_start(disk) + 1):
             if self.states >= self.states_max:
@@ -93,7 +93,7 @@ class Tracer:
 
 
 def states_of(seed_plan: SeedPlan, states_max: int = 1 << 30) -> States:
-    """Trace one seed, looking at no more than `states_max` states."""
+    """Trace one seed, checking at most `states_max` states."""
     history = history_of(seed_plan)
     tracer = Tracer(history, states_max)
     return States(history.outcome(), tracer.states)

@@ -10,8 +10,8 @@ from staniel.sim.queues.promises import Accident
 
 
 class Profile(Struct, frozen=True, kw_only=True):
-    """A mix of accidents and settings. Chances are in a thousand, a step; `accidents`: the ways in which a life may
-    end. `policies`: of sync_journal.
+    """A mix of accidents and settings. Chances are in a thousand, a step. `accidents`: the ways in which a life may
+    end. `policies`: values of sync_journal.
     """
 
     name: str
@@ -22,48 +22,48 @@ class Profile(Struct, frozen=True, kw_only=True):
     eio: int = 0
     stuck_temps: int = 0
     stuck_files: int = 0
-    """Mishaps of 60 in which the system refuses to remove files that a pack has replaced, or to rename the pack.
-    `stuck_temps`: those in which a pack finds no room and its temporary file cannot be removed.
+    """How many of 60 mishaps let the system refuse to remove files that a pack has replaced, or to rename the pack.
+    `stuck_temps`: how many let a pack find no room, and its temporary file be unremovable.
     """
     half_packs: bool = False
     """True if a failing disk stops packs half way into their places, while clients ask to delete their queues.
     """
     harmed_copies: int = 0
-    """Accidents of a thousand that are followed by a look at a copy of the disk whose newest files are lost."""
+    """How many of a thousand accidents are followed by a check of a copy of the disk that has lost its newest files."""
     sync_errnos: tuple[int, ...] = (errno.EIO,)  # with which a sync may fail
-    placed_syncs: int = 0  # how many of 60 mishaps are one sync of a kind that fails
-    names_only: bool = False  # and those of files never do
+    placed_syncs: int = 0  # how many of 60 mishaps are a failing sync of one kind
+    names_only: bool = False  # syncs of names fail, those of files never
     crash_in_renewal: bool = False
-    """Power losses and failed syncs during a start that rewrites what a failed sync has left in doubt."""
-    ranges: bool = False  # values at the ends of what can be asked for, and settings beyond
-    aliased: bool = False  # an alias of an alias; queues that become aliases, and are queues again
+    """True if starts that rewrite files after a failed sync may meet a power loss or another failed sync."""
+    ranges: bool = False  # values at the ends of the allowed ranges, and settings beyond
+    aliased: bool = False  # an alias of an alias; queues that become aliases, and queues again
     turnabout: int = 0
-    """Requests of a thousand that are a reload between two puts to one queue, in one packet."""
-    reload: int = 0  # of a thousand requests, beside the operator's others
+    """How many of a thousand requests are a reload between two puts to one queue, in one packet."""
+    reload: int = 0  # of a thousand requests, in addition to the operator's others
     cuts: int = 0
     """Turns of a thousand before which the server cuts off what has been read of the oldest segments, as it does each
     second on a full disk; however little that is.
     """
-    mixed: bool = False  # some of a family keep no journal
+    mixed: bool = False  # some queues of a family keep no journal
     clock_jump: int = 0
     wall_steps: int = 0
-    """Mishaps of 60 that are a step of the wall clock, while server time passes as usual; other steps happen between
-    lives.
+    """How many of 60 mishaps are a step of the wall clock, while server time passes as usual. Other steps happen
+    between lives.
     """
     operator: int = 40
     transfers: bool = True
     deliveries: bool = False
-    """Reads alone, of queues with max_deliveries whose journals are never rewritten: so each delivery counts, in every
-    life.
+    """True for reads only, from queues with max_deliveries whose journals are never rewritten, so that each delivery
+    counts, in every life.
     """
     fanout: bool = True
-    redo_logs: tuple[str, ...] = ()  # sizes of the redo log, one for each seed; small ones are full often
+    redo_logs: tuple[str, ...] = ()  # sizes of the redo log, one for each seed; small ones fill often
     few_files: tuple[int, ...] = ()  # how many journals may be open at once, one for each life
-    streams: int = 0  # how many of a thousand queues are kept in libkestrel's format
+    streams: int = 0  # how many of a thousand queues are in libkestrel's format
     jobs: bool = False  # workq's, instead of queues
     forged: int = 0
-    """Payloads and results of a thousand that hold whole records of a command log; and the log is one that another
-    writer began, with facts in front of their additions.
+    """How many of a thousand payloads and results contain whole records of a command log. The log is one that another
+    writer began, with changes before their additions.
     """
     hub: bool = False  # with sockets and threads, and fewer commands
     secure: int = 0  # of a hub: how many of a hundred new clients speak TLS
@@ -74,42 +74,44 @@ class Profile(Struct, frozen=True, kw_only=True):
     keyed: bool = False  # of a hub: clients put items with idempotency keys, and put them again
     metered: bool = False  # of a hub: its clock is the work that it does, and there are many queues
     stands_still: bool = False
-    """Pauses of a hub's machine between a look at the sockets and one at the clock, now and then, for longer than
+    """True if a hub's machine sometimes pauses between checking the sockets and reading the clock, for longer than
     clients may be silent.
     """
-    equal: bool = False  # of a hub: all items are alike, and operations are asked for two at a time
+    equal: bool = False  # of a hub: all items are alike, and operations are requested two at a time
     bounded: bool = False  # of a hub of equal items: queues have few places, so operations meet full targets
-    redrives: bool = False  # of a hub: items die in two queues, and go home from the dead letters
-    undo: bool = False  # those purge queues, for good or not, and undo that
+    redrives: bool = False  # of a hub: items die in two queues, and return from the dead letters
+    undo: bool = False  # operators purge queues, for good or not, and undo that
     chosen: int = 0  # how many of a hundred purges and moves are about items that meet terms
-    deletions: bool = False  # those delete queues while purges, undos and puts are under way
-    full_queues: bool = False  # most have limits, and many items expire behind others
-    slices: bool = False  # what is done in one go is little, and pipelines are long
+    deletions: bool = False  # operators delete queues during purges, undos and puts
+    full_queues: bool = False  # most queues have limits, and many items expire behind others
+    slices: bool = False  # little is done in one step, and pipelines are long
     families: tuple[str, ...] = ()  # more fan-out, with limits of its own
     large_items: int = 60
     flagged: int = 0  # how many of a thousand items have flags, some like the numbers of transactions
     counters: tuple[int, ...] = ()
-    """Numbers of transactions near their end, with one of which the journals of some queues begin."""
+    """Numbers of transactions near their end. The journals of some queues begin with one of them."""
     began_ms: tuple[int, ...] = ()
-    """Moments, one of which comes a little after the start of the first life."""
+    """Moments. The first life starts a little before one of them."""
     file_numbers: tuple[int, ...] = ()
-    """Numbers, one of which the newest file of some queues has before the first life, or that of the command log."""
-    redo_files: int = 0  # how many files a redo log tells apart, if not 2**32
-    redo_numbers: bool = False  # of a redo log's first batch and file: near their ends, or where they outgrow a sign
+    """Numbers of files. Before the first life, the newest file of some queues, or of the command log, has one
+    of them.
+    """
+    redo_files: int = 0  # how many files a redo log can number, if not 2**32
+    redo_numbers: bool = False  # the first batch and file of a redo log have numbers near their end, or near a sign bit
     torn_groups: int = 0
-    """Power losses of a thousand that keep all but the end of one journal, which is cut off within a change that is
+    """How many of a thousand power losses keep all except the end of one journal, which is cut off within a change of
     several records.
     """
-    crc_collisions: int = 0  # how many of a thousand pipelines are puts of items that no short key tells apart
+    crc_collisions: int = 0  # how many of a thousand pipelines are puts of items that no short key distinguishes
     busy: int = 500  # how many of a thousand servers seal and rewrite small journals all the time
     clients: int = 5
     crash_in_recovery: int = 300
     cut_starts: int = 0  # how many of a thousand kills are followed by power losses at steps of the next start
-    cut_removals: int = 0  # permille of accidents that come behind the removal of a sidecar, before its sync
+    cut_removals: int = 0  # permille of accidents that happen after a sidecar was removed, before that is synced
     memory_queue: bool = True
     cache_lies: bool = False
-    """True if the process starts again after a failed sync, on caches that show what the platter lacks; else the
-    machine does.
+    """True if the process starts again after a failed sync, on caches that differ from the disk; otherwise the machine
+    starts again.
     """
 
 
@@ -141,9 +143,9 @@ PACKING = Profile(
 REDO_LOGS = ("32KB", "32KB", "64KB")
 ENDING_NUMBERS = (2**31 - 1, 2**31 - 3, 2**31 - 12, -(2**31) + 2, -1, -3, -12)
 BORDERS_MS = (2**31 * 1000, 2**32 * 1000, 396 * 2**32, 396 * 2**32 + 2**31)
-"""Moments when seconds leave 31 and 32 bits (2038 and 2106), and when the lower half of a time in ms does."""
+"""Moments when seconds exceed 31 and 32 bits (2038 and 2106), and when the lower half of a time in ms overflows."""
 LAST_FILES = (2**31 - 2, 2**32 - 2, 10**18 - 2, 2**63 - 2, 2**64 - 2)
-"""Numbers of files, behind which the next ones leave 31, 32, 63 and 64 bits, or have more than 18 digits."""
+"""Numbers of files after which the next ones exceed 31, 32, 63 and 64 bits, or have more than 18 digits."""
 READERS = ("f", "f+x", "f+y", "f+z", "g", "g+x", "g+y")
 
 PROFILES = {

@@ -1,4 +1,4 @@
-"""The start of a seed's history: of queues, of jobs or of the hub, as its profile says."""
+"""Starts the history of a seed: of queues, of jobs or of the hub, as its profile says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shortening of a failing history: steps are left out as long as what remains still fails in the same way."""
+"""The shortening of a failing history: steps are skipped as long as the rest still fails in the same way."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Small limits for a history: the amount that parser, session and hub do in one slice, so that few requests take many
-slices.
-"""
+"""Small limits for a history: what parser, session and hub do in one slice, so that few requests take many slices."""
 
 from __future__ import annotations
 
@@ -80,11 +78,11 @@ OF_CHOSEN: Choices = (
     (staniel.broker.operations.purge, "RETURNED_PER_TURN", (1, 2, 500)),
     (staniel.broker.operations.move, "RETURNED_PER_TURN", (1, 2, 500)),
 )
-"""Limits of the items looked at, set aside and given back in one turn."""
+"""Limits of the items that are checked, set aside and returned in one turn."""
 
 WITHIN_ANSWERS = ((staniel.broker.commands.gets, "OUT_BYTES_PER_TURN", (10, 300, 1 << 20)),)
-"""Limits that let an answer begin in one turn and end in another. Not for a judge that looks at open reads after each
-turn.
+"""Limits that let a reply begin in one turn and end in another. Not for a judge that checks open reads after
+each turn.
 """
 
 
@@ -97,7 +95,7 @@ def small_undos(seed: int, *, by_terms: bool) -> Iterator[None]:
 
 @contextmanager
 def few_redo_files(most: int) -> Iterator[None]:
-    """Limit the numbers that a redo log has for files to `most`."""
+    """Limit the file numbers of a redo log to `most`."""
     with _chosen(((staniel.journal.redo.records, "FILES_MAX", (most,)),), Random(0)):
         yield
 
@@ -110,7 +108,7 @@ LAST_REDO_NUMBERS: Choices = (
 
 @contextmanager
 def last_redo_numbers(seed: int) -> Iterator[None]:
-    """Begin a redo log with numbers of batches, and of files, that soon need another bit, or of which few are left."""
+    """Begin a redo log with numbers of batches, and of files, that soon need another bit, or are nearly used up."""
     with _chosen(LAST_REDO_NUMBERS, Random(seed)):
         yield
 
@@ -124,7 +122,7 @@ def small_cuts() -> Iterator[None]:
 
 @contextmanager
 def wide_windows() -> Iterator[None]:
-    """Let sockets take long answers, so that their clients need not read meanwhile."""
+    """Let sockets take long replies, so that their clients need not read meanwhile."""
     with _chosen(((staniel.sim.hub.net, "WINDOW_BYTES", (64 << 20,)),), Random(0)):
         yield
 
@@ -146,9 +144,9 @@ def small_slices(seed: int, *, within_answers: bool) -> Iterator[None]:
     """Set each limit to one of its choices until the end."""
     those = CHOICES + WITHIN_ANSWERS if within_answers else CHOICES
     rng = Random(seed)
-    line_cache_for.cache_clear()  # lines that an earlier history has made known would be no work
+    line_cache_for.cache_clear()  # lines known from an earlier history would not be parsed
     with _chosen(those, rng):
-        # What a hub may send without a further look is less than what it stops listening for.
+        # A hub may send less without another check than the amount at which it stops reading.
         sent_max, unsent_max = staniel.server.connection.SEND_BYTES_MAX, staniel.server.connection.UNSENT_BYTES_MAX
         staniel.server.connection.SEND_BYTES_MAX = min(sent_max, unsent_max - 1)
         yield

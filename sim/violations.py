@@ -1,4 +1,4 @@
-"""The kinds of mistakes that a history can show, and how items are printed."""
+"""The kinds of mistakes that a history can find, and how items are printed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Kind(Enum):
 
 
 class Violation(Exception):
-    """A violation of a promise. `why` is for people: what was seen, and what should have been."""
+    """A violation of a promise. `why` is for people: what was found, and what should have been."""
 
     def __init__(self, kind: Kind, why: str) -> None:
         super().__init__(f"{kind.value}: {why}")

@@ -1,7 +1,7 @@
 """The meter of the server's work, in lines of its code: the same in every run, whatever else the machine does.
 
-Handed in as the loop's clock, it tells deterministically where work is not divided: a part that runs on without a look
-at the clock is one long piece. Compiled code executes no lines; then no time passes.
+As the loop's clock, it shows deterministically where work is not divided: code that does not read the clock for long is
+one long piece. Compiled code executes no lines, so no time passes in it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from functools import cache
 from types import FrameType, TracebackType
 from typing import Any
 
-LINE_NS = 5_000  # slow on purpose: a hundred lines are a share, so a few dozen queues are many
+LINE_NS = 5_000  # slow on purpose: a hundred lines use up a share, so a few dozen queues are many
 
 
 class WorkMeter:
-    """A meter of work. It counts while it is entered. `ns` is the clock."""
+    """A meter of work. It counts inside its context. `ns` is the clock."""
 
     def __init__(self) -> None:
         self.lines = 0
@@ -36,7 +36,7 @@ class WorkMeter:
         sys.settrace(self._before)
 
     def _counter(self) -> Callable[[FrameType, str, object], Any]:
-        """Return a tracer that counts the lines of the server only. It runs at every line, so it is short."""
+        """Return a tracer that counts only the lines of the server. It is short, because it runs at every line."""
 
         def of_call(frame: FrameType, event: str, arg: object) -> Any:
             return of_line if _is_servers(frame.f_code.co_filename) else None
@@ -51,6 +51,8 @@ class WorkMeter:
 
 @cache
 def _is_servers(file: str) -> bool:
-    """Tell whether `file` counts. Libraries, and modules loaded on first use, do not: only the first request pays."""
+    """Tell whether `file` counts. Libraries do not, nor modules loaded on first use, because only the first request
+    loads them.
+    """
     parts = file.rpartition("/staniel/")
     return bool(parts[1]) and not parts[2].startswith("sim/")

@@ -1,8 +1,7 @@
-"""A broker on the fake disk, with a stepped clock and clients without sockets.
+"""A broker on the simulated disk, with a stepped clock and clients without sockets.
 
-`says` is what a client sends, `hears` what has reached it. A turn is the hub's: execute, tick, settle, commit, hand out
-what may leave. Syncs and chores run only when they are told to, so that batches overlap in any way that threads could
-bring about.
+`says` is what a client sends, `hears` what has reached it. A turn is the hub's: execute, tick, settle, commit, release
+replies. Syncs and tasks run only when a test says so, so that batches overlap in every way that threads could produce.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def config_of(text: str) -> Config:
 
 
 class World:
-    """A served spool, `s`. `config` is TOML without the spool; change it, and a reload takes it over. `ready` is called
+    """A served spool, `s`. `config` is TOML without the spool; after a change, a reload applies it. `ready` is called
     with the broker once it has recovered.
     """
 
@@ -72,12 +71,12 @@ class World:
         self._details: list[tuple[str, dict[str, object]]] = []
         self.clients: list[Client] = []
         self.broker = Broker(config_of(config), disk, self._report, lambda: config_of(self.config))
-        self.running: dict[Any, bool] = {}  # tasks handed out, and whether each has run
+        self.running: dict[Any, bool] = {}  # running tasks, and whether the work of each is done
         upkeep = getattr(self.broker, "maintenance", None)
         if upkeep is not None:
             upkeep.tasks.wait_for = self.run_task
         self.running_sync: Callable[[Sync], None] = lambda sync: None
-        """Have a sync run that has been handed out, if it has not."""
+        """Run a sync that the broker has started, if it has not run yet."""
         self.broker.group.wait_for = lambda sync: self.running_sync(sync)
         disk.vouched = lambda: ()
         if read_clocks is not None:
@@ -122,7 +121,7 @@ class World:
             client.release(self.broker.group.durable)
 
     def sync(self) -> bool:
-        """Run a sync, also for those who have patience. Returns whether one was due."""
+        """Run a sync, also for patient callers. Return whether one was due."""
         self.broker.group.include_patient()
         sync = self.start_sync()
         if sync is not None:
@@ -131,19 +130,19 @@ class World:
         return sync is not None
 
     def start_tasks(self) -> list[Any]:
-        """Return the tasks for threads that the broker hands out beside syncs."""
+        """Return the tasks for threads that the broker starts in addition to syncs."""
         tasks = self.broker.maintenance.tasks.start()
         self.running.update(dict.fromkeys(tasks, False))
         return tasks
 
     def run_task(self, task: Any) -> None:
-        """Run a task as its thread does; nothing if it has run already."""
+        """Run a task as its thread does, unless it has run already."""
         if self.running.get(task) is False:
             self.running[task] = True
             task.run()
 
     def finish_task(self, task: Any) -> None:
-        """Tell the broker that the thread is done, unless the broker has already waited for that itself."""
+        """Tell the broker that the thread is done, unless the broker has already waited for it."""
         self.run_task(task)
         del self.running[task]
         self.broker.finish_task(task, self.now_ms)
@@ -155,7 +154,7 @@ class World:
                 self.finish_task(task)
 
     def crash(self, how: Crash | Choose) -> World:
-        """Return the server started again after power loss."""
+        """Return the server, started again after power loss."""
         return World(self.config, self.disk.crash(how), self.now_ms + 1000)
 
     def items(self, name: str = "q") -> list[bytes]:
@@ -184,7 +183,7 @@ class Client:
         self._heard = b""
 
     def sends(self, data: bytes) -> None:
-        """Send bytes to the server, which executes them at once; no turn ends."""
+        """Send bytes to the server, which executes them at once, without ending a turn."""
         world = self.world
         self.session.execute(self.parser.feed(data), world.now_ms)
         self.ran()
@@ -202,7 +201,7 @@ class Client:
         return self.says(f"set {queue} 0 0 {len(data)}", data)
 
     def hears(self) -> str:
-        """Return what has arrived since the last time, with line ends as spaces."""
+        """Return what has arrived since the last call, with line ends as spaces."""
         heard, self._heard = self._heard, b""
         return heard.decode().replace("\r\n", " ").strip()
 
@@ -215,7 +214,7 @@ class Client:
         return self.session.state is SessionState.CLOSING
 
     def ran(self) -> None:
-        """Note that the session has run, and may have said something."""
+        """Note that the session has run, and may have made replies."""
 
     def collect(self, durable: int) -> None:
         if self.session.out:
@@ -225,13 +224,15 @@ class Client:
         self.release(durable)
 
     def release(self, durable: int) -> None:
-        """Deliver what waited for the disk up to batch `durable`; what has not been collected waits for its turn."""
+        """Deliver the replies that waited for batch `durable`. Replies that were not collected before wait for their
+        turn.
+        """
         while self._held and self._held[0][0] <= durable:
             self._heard += self._held.popleft()[1]
 
 
 class Thread:
-    """A sync or task that the broker has handed out. `work` is what its thread does."""
+    """A running sync or task of the broker. `work` is what its thread does."""
 
     def __init__(self, task: Any, work: Callable[[], None], began_ms: int) -> None:
         self.task = task
@@ -249,7 +250,7 @@ class Thread:
 
 
 def vouched_for(redo: RedoLog) -> set[str]:
-    """Return the files of which the redo log, as it is on the disk, tells which bytes are whole."""
+    """Return the files whose whole bytes are known from the redo log, as it is on the disk."""
     if not redo.is_in_use:
         return set()
     return {path for path, binding in redo.bindings.items() if binding.bound_flush <= redo.durable_flush}
@@ -258,17 +259,17 @@ def vouched_for(redo: RedoLog) -> set[str]:
 def content(
     disk: Disk, memory_queues: Sequence[str] = (), families: Sequence[str] = (), now_ms: int = LONG_AGO_MS
 ) -> dict[str, list[bytes]]:
-    """Return what a server that starts on a copy of `disk` would hand out, queue by queue, in that order. Empty queues
-    are left out, and what an expired item has left of itself is SWEPT. Purges that can be undone are undone first.
+    """Return what a server that starts on a copy of `disk` would deliver, by queue, in order. Empty queues are left
+    out, and the remnant of an expired item is SWEPT. Purges that can be undone are undone first.
 
-    The server is asked as a client asks. Its clock is ten days back, or `now_ms`, so that nothing expires during the
-    check, and it has no limits. `memory_queues` keep no journal, whatever else of their `families` does.
+    The server is asked as by a client. Its clock is ten days behind, or `now_ms`, so that nothing expires during the
+    check, and it has no limits. `memory_queues` keep no journal, even if the rest of their `families` does.
     """
     text = "\n".join(
         [
             'default.sync_journal = "os"',
             'server.redo_log = "none"',
-            # Remnants are over at any time: turns that end operations would drop those at the head, uncounted.
+            # Remnants may be dropped at any time: turns that end operations would drop those at the head, uncounted.
             'server.expiration_timer_frequency = "none"',
             *journals_kept(memory_queues, families),
         ]
@@ -284,8 +285,8 @@ def content(
 
 
 class Contents:
-    """The results of `content` for many disks. Disks with the same bytes share one start, whose result depends on
-    nothing else.
+    """The results of `content` for many disks. Disks with the same bytes share one start, because the result depends
+    only on them.
     """
 
     def __init__(self) -> None:
@@ -308,7 +309,7 @@ class Contents:
 def _undo_all(world: World) -> None:
     broker, by = world.broker, Requester("", "admin")
     for operation in list(broker.operations.running.values()):
-        operation.cancel()  # judge what the crash has left, not what recovery goes on to do
+        operation.cancel()  # judge what the crash has left, not what recovery continues
     end_operations(world)
     for record in [each for each in broker.undos.by_id.values() if each.content.began.is_kept]:
         begin_undo(broker.operations, by, record, world.now_ms)
@@ -316,7 +317,7 @@ def _undo_all(world: World) -> None:
 
 
 def end_operations(world: World) -> None:
-    """Go on with the operations that a crash has cut off, until they end."""
+    """Continue the operations that a crash has cut off, until they end."""
     while world.broker.operations.running:
         world.now_ms += 1
         world.do_tasks()

@@ -1,4 +1,5 @@
-"""The fake disk: `durable.py` has files and folders with what of them survives a power loss, `disk.py` the file system.
+"""The simulated disk: `durable.py` has files and folders and decides what of them survives a power loss, `disk.py` has
+the file system.
 
-Nothing here knows what the files mean.
+No code here knows the meaning of the files.
 """

@@ -1,10 +1,10 @@
-"""A file system in memory that forgets what was not synced: staniel.journal.disk.fs.Fs for tests and the simulator.
+"""A file system in memory that loses what was not synced: staniel.journal.disk.fs.Fs for tests and the simulator.
 
-It has limited space, faults that are asked for, and a log of every step. It is deterministic: the same calls and the
-same choices give the same disk. The rules are those of POSIX, read strictly: a file's sync makes its bytes durable and
-not its name; a folder's sync makes the names in it durable and not their bytes; a rename is kept or lost as a whole; of
-unsynced steps any may be lost, but never one whose outcome a kept one rests on (two steps on the same name happen in
-their order).
+It has limited space, faults on request, and a log of every step. It is deterministic: the same calls and the same
+choices give the same disk. The rules are those of POSIX, read strictly. A file's sync makes its bytes durable, but not
+its name. A folder's sync makes the names in it durable, but not the bytes of the files. A rename is kept or lost as a
+whole. Of the unsynced steps any may be lost, but never one on which a kept step depends (two steps on the same name
+happen in their order).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MEMORY_BYTES = 1 << 30
 
 
 class PowerCut(BaseException):
-    """The stop of the disk that a test asked for; no later step reaches it. No `except OSError` may catch this."""
+    """The stop of the disk that a test requested; no later step has an effect. No `except OSError` may catch this."""
 
 
 class Op(NamedTuple):
@@ -48,7 +48,7 @@ class Where(Enum):
 
 
 class Fault(Struct):
-    """A fault of the steps named `verb` on paths that contain `path_part`, which may begin with a `/`: `after` of them
+    """A fault of the steps named `verb` on paths that contain `path_part`, which may begin with a `/`. `after` of them
     pass, then `times` of them fail with `errno`, having written `short` bytes.
     """
 
@@ -61,7 +61,7 @@ class Fault(Struct):
     where: Where = Where.ANY
 
     def strikes(self, verb: str, path: str, where: Where) -> bool:
-        """Tell whether this step fails, and count it."""
+        """Tell whether this step fails, and count the step."""
         if verb != self.verb or self.path_part not in f"/{path}" or not self.times:
             return False
         if self.where is not Where.ANY and self.where is not where:
@@ -174,17 +174,17 @@ class Disk:
         self.used_bytes = 0
         self.log: list[Op] = []
         self.stop_at: int | None = None
-        """Raise PowerCut instead of the step with this number in `log`, and at every one after it."""
+        """The number in `log` of a step: instead of it, and at every later step, PowerCut is raised."""
         self.lies = 0
-        """Failed syncs: since then something may look clean that the platter has not got."""
+        """The number of failed syncs: after one, bytes may look clean that are not durable."""
         self.before_step: Callable[[], None] = lambda: None
-        """Called before each step that changes the disk, or what of it is durable."""
+        """Called before each step that changes the disk, or its durable part."""
         self.vouched: Callable[[], Container[str]] = lambda: ()
-        """Paths of files of which some log tells which bytes are whole: a power loss may keep any part of them."""
+        """Paths of files whose whole bytes are known from a log: a power loss may keep any part of them."""
         self.where = Where.TURN  # the part of the server that uses the disk now
         self.boots = 1
         self.name_bytes = 255  # the longest name of a file
-        self.ids = 0  # the number of unique ids handed out
+        self.ids = 0  # the number of unique ids returned
         self._root = Folder()
         self._faults: list[Fault] = []
         self._locks: set[str] = set()
@@ -201,15 +201,15 @@ class Disk:
         short: int = 0,
         where: Where = Where.ANY,
     ) -> None:
-        """Let `after` steps named `verb` on such paths pass, then fail `times` of them with errno `number`.
+        """Let `after` steps named `verb` on such paths pass, then let `times` of them fail with errno `number`.
 
-        A failed write has written `short` bytes. After a failed sync the unsynced steps are forgotten: they stay
-        visible, count as clean, and the next sync succeeds without them.
+        A failed write has written `short` bytes. After a failed sync the unsynced steps are lost: they stay visible and
+        count as clean, and the next sync succeeds without them.
         """
         self._faults.append(Fault(verb, path_part, number, after, times, short, where))
 
     def crash(self, how: Crash | Choose) -> Disk:
-        """Return the disk after power loss. This one stays as it is, so that one run can crash in many ways."""
+        """Return the disk after power loss. This disk stays as it is, so that one run can crash in many ways."""
         vouched = self.vouched()
         left = self._copied(
             lambda inode: inode.left_by(how, is_vouched=inode.path in vouched), lambda folder: folder.left_by(how)
@@ -218,14 +218,14 @@ class Disk:
         return left
 
     def copy(self) -> Disk:
-        """Return a copy of what a reader sees, as if it were all durable: also what a failed sync has left in the
+        """Return a copy of what a reader sees, all of it durable, including what a failed sync has left in the
         caches.
         """
         return self._copied(lambda inode: bytearray(inode.data), lambda folder: folder.entries)
 
     def fork(self) -> Disk:
-        """Return another disk in the same state, caches included: the disk that a killed process has left, to try
-        starts on. The processes that had its files open are not there.
+        """Return another disk in the same state, caches included, as a killed process leaves it. Starts can be tried on
+        it. It has no open files.
         """
         twin = Disk(self.capacity_bytes)
         twin.boots, twin.ids, twin.lies = self.boots, self.ids, self.lies
@@ -238,8 +238,8 @@ class Disk:
         return twin
 
     def digest(self) -> bytes:
-        """Return a digest of all that a reader sees, as `copy` takes it. Two disks have the same digest only if no
-        start can tell their copies apart.
+        """Return a digest of everything that a reader sees, as in a `copy`. Two disks have the same digest only if no
+        start can distinguish their copies.
         """
         seen: dict[Inode, int] = {}
         summed = blake2b(repr((self.capacity_bytes, self.boots, self.ids)).encode(), digest_size=20)
@@ -286,7 +286,7 @@ class Disk:
         return inode
 
     def tear(self, path: str, size: int) -> bool:
-        """Take the last `size` bytes off a file, durably, if there is such a file: a torn write."""
+        """Cut off the last `size` bytes of a file, durably, if it exists: a torn write."""
         try:
             inode = self._inode(path)
         except OSError:
@@ -298,7 +298,7 @@ class Disk:
         return True
 
     def kill(self) -> Disk:
-        """Kill the server with `kill -9` and return this disk: caches live on, unsynced as they were; locks and faults
+        """Kill the server with `kill -9` and return this disk. The caches stay, unsynced as they were; locks and faults
         do not.
         """
         self._locks.clear()
@@ -518,8 +518,8 @@ class Disk:
     # called by DiskFile and DiskRegion
 
     def write_to(self, inode: Inode, data: bytes) -> None:
-        """Append as much of `data` as there is room for, then raise ENOSPC. Within the blocks that the file occupies
-        there is always room.
+        """Append as much of `data` as there is room for, then raise ENOSPC. Within the blocks of the file there is
+        always room.
         """
         self._power("write")
         fault = self._fault("write", inode.path)
@@ -558,7 +558,7 @@ class Disk:
         return SyncFailed(error.errno, error.strerror, error.filename)
 
     def forget_if_dead(self, inode: Inode) -> None:
-        """Free the blocks of `inode` if it is unreachable: without links and handles."""
+        """Free the blocks of `inode` if it has neither links nor handles."""
         if not inode.links and not inode.handles:
             self.used_bytes -= inode.occupied
 
@@ -573,7 +573,7 @@ class Disk:
         self.before_step()
 
     def trip(self, verb: str, path: str) -> None:
-        """Raise the error of this step, if it is to fail."""
+        """Raise the error of this step, if the step is to fail."""
         fault = self._fault(verb, path)
         if fault is not None:
             raise _os_error(fault.errno, path)

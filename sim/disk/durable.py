@@ -1,6 +1,7 @@
-"""Files without their names, and folders of names: for each what is visible, what is durable, and the steps between.
+"""Files without their names, and folders of names: for each the visible state, the durable state, and the steps
+between.
 
-`left_by` says what a power loss leaves of them. Paths, space and faults are in disk.py.
+`left_by` decides what a power loss leaves of them. Paths, space and faults are in disk.py.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from typing import NamedTuple
 
 SECTOR_BYTES = 512
 Choose = Callable[[int], int]
-"""The source of a power loss's chances: `choose(n)` gives a number from 0 to n - 1; it alone decides what is left."""
+"""The source of chance for a power loss: `choose(n)` returns a number from 0 to n - 1, and decides alone what
+is left.
+"""
 
 
 class Crash(Enum):
@@ -20,13 +23,15 @@ class Crash(Enum):
 
 
 class Edit(NamedTuple):
-    """A step between a file's durable bytes and its visible ones: `data` written at `at`, or None: cut there."""
+    """A step between a file's durable bytes and its visible ones: `data` written at `at`; None: the file was
+    cut there.
+    """
 
     at: int
     data: bytes | None
 
     def is_within(self, size: int) -> bool:
-        """Tell whether the step is a write over some of the first `size` bytes."""
+        """Tell whether the step writes over some of the first `size` bytes."""
         return self.data is not None and self.at + len(self.data) <= size
 
     def apply(self, to: bytearray) -> None:
@@ -39,7 +44,7 @@ class Edit(NamedTuple):
 
 class Inode:
     """A file without its name. `reserved`: blocks that it occupies without having bytes in them. `is_region`: it is
-    written over in place, and a power loss may keep any part of that.
+    overwritten in place, and a power loss may keep any part of that.
     """
 
     def __init__(self) -> None:
@@ -66,8 +71,8 @@ class Inode:
         self.dirty.clear()
 
     def left_by(self, how: Crash | Choose, *, is_vouched: bool = False) -> bytearray:
-        """Return the bytes that a power loss leaves. `is_vouched`: it may keep any part of the appended bytes, as some
-        log tells which part.
+        """Return the bytes that a power loss leaves. `is_vouched`: a log knows which bytes are whole, so the loss may
+        keep any part of the appended bytes.
         """
         left = bytearray(self.durable)
         steps = self.dirty
@@ -100,7 +105,7 @@ class Inode:
 
 
 class Folder:
-    """A folder of names. `dirty` are the steps between `durable` and `entries`."""
+    """A folder of names. `dirty` has the steps between `durable` and `entries`."""
 
     def __init__(self) -> None:
         self.entries: dict[str, Node] = {}
@@ -130,14 +135,14 @@ Node = Inode | Folder
 
 
 class Across:
-    """A rename from one folder to another: kept or lost in both."""
+    """A rename from one folder to another. It is kept or lost in both."""
 
     def __init__(self) -> None:
         self.is_durable = False
         self._answered: tuple[Choose, bool] | None = None
 
     def is_kept(self, how: Crash | Choose) -> bool:
-        """Tell whether a power loss keeps the rename. The answer is the same for both folders of one power loss."""
+        """Tell whether a power loss keeps the rename. The result is the same for both folders."""
         if self.is_durable or isinstance(how, Crash):
             return self.is_durable or how is Crash.KEEP
         if self._answered is None or self._answered[0] is not how:
@@ -146,12 +151,14 @@ class Across:
 
 
 class Move(NamedTuple):
-    """A step between a folder's durable names and its visible ones: `old` "" creates, `new` "" removes."""
+    """A step between a folder's durable names and its visible ones: with `old` "" it creates a name, with `new` "" it
+    removes one.
+    """
 
     old: str
     new: str
     node: Node
-    half: Across | None = None  # the shared fate of a rename from one folder to another
+    half: Across | None = None  # shared by both folders of a rename from one to the other
 
     def apply(self, to: dict[str, Node]) -> None:
         if self.old:
@@ -161,7 +168,7 @@ class Move(NamedTuple):
 
 
 def _torn(edit: Edit, choose: Choose) -> Edit:
-    """Return what is left of the write that power loss interrupts: nothing, sectors, bytes, or its length in zeros."""
+    """Return what a power loss leaves of the interrupted write: nothing, sectors, bytes, or its length in zeros."""
     how = choose(4)
     if not edit.data or how == 0:
         return Edit(edit.at, b"")
@@ -175,7 +182,7 @@ def _torn(edit: Edit, choose: Choose) -> Edit:
 
 
 def _any_part(edit: Edit, choose: Choose, left: bytearray) -> None:
-    """Apply what is left of a write to blocks that exist: nothing, all of it, or any of its sectors."""
+    """Apply what is left of a write to existing blocks: nothing, all of it, or any of its sectors."""
     how = choose(4)
     if how < 2 or not edit.data:
         if how == 0:
@@ -196,7 +203,7 @@ def _how_many(steps: int, how: Crash | Choose) -> int:
 
 
 def _kept(moves: list[Move], how: Crash | Choose) -> list[Move]:
-    """Return a prefix of `moves`, or any subset in which no kept step follows a lost one on the same name."""
+    """Return a beginning of `moves`, or any subset in which no kept step follows a lost one on the same name."""
     if not moves or isinstance(how, Crash) or how(2) == 0:
         count = _how_many(len(moves), how)
         return [move for at, move in enumerate(moves) if (at < count if move.half is None else move.half.is_kept(how))]
@@ -212,7 +219,7 @@ def _kept(moves: list[Move], how: Crash | Choose) -> list[Move]:
 
 
 def carry(node: Node, source: Folder, old: str, target: Folder, new: str) -> None:
-    """Rename a node, within a folder or from one to another."""
+    """Rename a node, within a folder or to another one."""
     if source is target:
         source.move(Move(old, new, node))
         return
@@ -222,8 +229,8 @@ def carry(node: Node, source: Folder, old: str, target: Folder, new: str) -> Non
 
 
 class Fork:
-    """A copier of nodes that belong together: it copies each once, with the steps between what is durable and what is
-    visible.
+    """A copier of nodes that belong together. It copies each once, with the steps between its durable and its visible
+    state.
     """
 
     def __init__(self) -> None:

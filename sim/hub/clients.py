@@ -1,5 +1,5 @@
-"""Clients with sockets for the hub. They send requests in pieces, and check which bytes may answer which request, in
-order.
+"""Clients with sockets for the hub. They send requests in pieces, and check that the received bytes are allowed replies
+to their requests, in order.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Want(Enum):
     ABORT_ID = "abort by id"
     EXTEND_ID = "extend by id"
     DELETE = "delete"
-    PING = "ping"  # the answer has its number
+    PING = "ping"  # the reply has its number
     STATUS = "status"
     QUIT = "quit"
     LOOK = "an operator's look"
@@ -58,7 +58,7 @@ END_OF_READ = re.compile(rb"END|ERROR|CLIENT_ERROR .*|SERVER_ERROR .*")
 
 
 class Request(Struct, eq=False):
-    """A request. `item`: the number of the item that is put; `waits`: its answer may take a while."""
+    """A request. `item`: the number of the item that is put. `waits`: its reply may take a while."""
 
     want: Want
     queue: str
@@ -73,14 +73,14 @@ class Request(Struct, eq=False):
 
 
 class Answer(Struct):
-    """The whole answer to `request`, or one item of a monitor (`end` is empty then). `ids`: the items', if
-    asked for.
+    """The whole reply to `request`, or one item of a monitor (`end` is empty then). `ids`: the items' ids, if
+    requested.
     """
 
     request: Request
     items: list[int]
     end: bytes
-    is_aborted: bool = False  # true from the start: the client has sent an abort behind its request
+    is_aborted: bool = False  # at the start: the client has sent an abort after its request
     ids: tuple[int, ...] = ()
 
 
@@ -88,13 +88,13 @@ class Side(Enum):
     """The state of the client's side of its connection."""
 
     OPEN = "open"
-    ENDED = "ended"  # the client sends nothing more, and still reads
+    ENDED = "ended"  # the client sends nothing more, but still reads
     GONE = "gone"
 
 
 class NetClient:
-    """A client with a socket. `unanswered`: requests, the oldest first. `why_over`: why the server may disconnect the
-    client; empty: it may not.
+    """A client with a socket. `unanswered`: requests without a reply, the oldest first. `why_over`: why the server may
+    disconnect the client; "" if it may not.
     """
 
     def __init__(self, name: str, link: Link) -> None:
@@ -123,7 +123,7 @@ class NetClient:
             del self.unsaid[:size]
 
     def end(self) -> None:
-        """Send no more, and go on reading. Requests that have not been sent never will be."""
+        """Send no more, and continue to read. Unsent requests are dropped."""
         self.side = Side.ENDED
         if self.why_over != "silence":  # "silence" also ends a client that reads slowly in the middle of an answer
             self.why_over = "it has shut its side"
@@ -146,8 +146,8 @@ class NetClient:
             self.link.reset()
 
     def hear(self) -> list[Answer]:
-        """Read what has come and return the answers. Raises Violation if it is no answer, or if the server has hung up
-        without a reason.
+        """Read the received bytes and return the replies. Raises Violation if they are not a reply, or if the server
+        has disconnected the client without a reason.
         """
         link = self.link
         if self.side is Side.GONE:
@@ -180,15 +180,15 @@ class NetClient:
         return found
 
     def may_end(self, request: Request, line: bytes) -> bool:
-        """Tell whether this line ends the answer to `request`."""
+        """Tell whether this line can end the reply to `request`."""
         return request.may_end(line)
 
     def _is_cut_short(self) -> bool:
-        """Tell whether the bytes that were read may answer the beginning of a request whose rest was never sent."""
+        """Tell whether the read bytes may be the reply to a request that was sent in part."""
         return False
 
     def _next(self, request: Request) -> Answer | None:
-        """Return the next part of the answer to `request`; None if it is not there yet."""
+        """Return the next part of the reply to `request`; None if it is incomplete."""
         while True:
             line, newline, rest = bytes(self._heard).partition(b"\r\n")
             if not newline:

@@ -1,7 +1,7 @@
-"""Deletions by operators that must lose no waiting item: those that can be undone, and those that may remove none.
-They are asked for while purges, undos and puts are under way.
+"""Deletions by operators that must lose no waiting item: those that can be undone, and those that may remove no item.
+They are requested during purges, undos and puts.
 
-Only items that are open when a queue goes may be gone behind the answer.
+Only items that are open when a queue is deleted may be lost.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class CarefulLedger(Ledger):
         super().leaves(client)
 
     def goes(self, queue: Queue) -> None:
-        """Note the items that are open as `queue` goes. Raises Violation if others wait in it: no deletion of this
-        profile may remove those.
+        """Note the items that are open when `queue` is deleted. Raises Violation if others wait in it: no deletion of
+        this profile may remove those.
         """
         if queue.line.present:
             raise Violation(Kind.LOST, f"{queue.name} goes with {queue.line.present} items that wait, without an undo")

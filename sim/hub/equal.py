@@ -1,7 +1,7 @@
 """Items that are all alike, put at the same moment, and operations that carry them two at a time.
 
-No byte tells such items apart, so the judge counts (ledgers.py): of each content there are as many as clients were told
-of, over all queues together.
+No byte distinguishes such items, so the judge counts (ledgers.py): of each content there must be as many as clients
+were told, over all queues together.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from staniel.sim.queues.promises import Accident
 
 TURNS_MS = (*(0,) * 80, LOOK_AGAIN_MS)
 TURNS_TO_ACCIDENT_MS = (0, 0, 0, LOOK_AGAIN_MS)
-"""Most turns take no time, so most puts of a life come in one millisecond; when an accident is near, operations need
+"""Most turns take no time, so most puts of a life come in one millisecond. When an accident is near, operations need
 not wait for each other.
 """
 SETTLES = 0.2
 FLAGS = (1, 2, 3, 5, 8, 13, 20, 40, 2**31 - 1)
 FLAGGED_BESIDE = 60  # percent
-PUTS_BESIDE = {False: 10, True: 50}  # percent, by whether copies are to come
+PUTS_BESIDE = {False: 10, True: 50}  # percent, by whether copies are still to come
 TURNS_OF_A_PUT = 7
 STEPS_OF_A_PUT = 4
-STEPS_OF_TWO = 60  # steps of the disk within which two operations are cut off
-PLACES = (2, 3, 4, 6, 100)  # of a queue that is bounded
+STEPS_OF_TWO = 60  # of the disk, within which two operations are cut off
+PLACES = (2, 3, 4, 6, 100)  # places in a bounded queue
 LAX = "c"
-"""A queue whose items only come from other queues and only go to other queues, in seeds in which it has another sync
-policy: so none of its items may be lost or doubled whatever the policy is.
+"""A queue whose items come only from other queues and go only to other queues, in seeds that give it another sync
+policy. So none of its items may be lost or doubled under any policy.
 """
 
 
@@ -64,7 +64,7 @@ class EqualRun(HubRun):
 
     def _accident(self, accident: Accident) -> None:
         for client in list(self.clients):
-            self._hear(client)  # the client reads what has left the server
+            self._hear(client)  # the client reads what the server has sent
         super()._accident(accident)
 
     def _take_step(self) -> None:
@@ -72,8 +72,8 @@ class EqualRun(HubRun):
         super()._take_step()
 
     def _act(self) -> None:
-        """Prefer a new operation to anything else. When an accident is near, begin nothing new but some puts, so that
-        most requests are answered and count.
+        """Prefer a new operation to anything else. When an accident is near, begin only some puts, so that most
+        requests have replies and count.
         """
         draw = self.rng.randrange(100)
         if self.is_due and self.world.broker.operations.running:
@@ -96,8 +96,8 @@ class EqualRun(HubRun):
             self._meanwhile()
 
     def _begin_two(self) -> None:
-        """Let two operators ask in one turn for operations that take a while; perhaps after all other answers, and with
-        an accident on the way.
+        """Let two operators request long operations in one turn, perhaps after all other replies, and perhaps before an
+        accident.
         """
         is_last = not self.is_due and self.rng.random() < 0.7
         queues = self.rng.sample(QUEUES, 3)
@@ -134,7 +134,7 @@ class EqualRun(HubRun):
         self._hear_all()
 
     def _put_flagged(self, queue: str, count: int) -> None:
-        """Let a client put items whose flags are like numbers of transactions, in one packet."""
+        """Let a client put items whose flags look like numbers of transactions, in one packet."""
         self.actors += 1
         client = self._new_client()
         if self.ends_silent:
@@ -150,8 +150,8 @@ class EqualRun(HubRun):
         client.push(self.rng, all_of_it=True)
 
     def _put_beside(self) -> None:
-        """Put an item like those that the operations carry, in the millisecond that most of them show. In half of the
-        cases wait for its answer while the operations run, then let the disk stop soon.
+        """Put an item equal to those that the operations carry, in the millisecond that most of them have. In half of
+        the cases wait for its reply while the operations run, then let the disk stop soon.
         """
         world = self.world
         running = world.broker.operations.running.values()
@@ -178,7 +178,7 @@ class EqualRun(HubRun):
             client.push(self.rng, all_of_it=True)
 
     def _two_operations(self, target: str, *sources: str) -> list[Request]:
-        """Return operations that bring items to `target` rather than to other queues."""
+        """Return operations that bring items to `target` in preference to other queues."""
         rng, known = self.rng, self.world.broker.undos.by_id
         there = [number for number, record in known.items() if record.queue == target][-2:]
         undos = [operators.undoes(number, rng) for number in there]
@@ -189,7 +189,7 @@ class EqualRun(HubRun):
         return rng.choice((undos[:1] + moves[:1], undos[:1] + purges[:1], moves, purges, purges[:1]))
 
     def _hear_all(self) -> None:
-        """Read every answer that waits for nothing but the disk, while no time passes."""
+        """Read every reply that waits only for the disk, while no time passes."""
         before, self.world.net.meanwhile = self.world.net.meanwhile, lambda: None
         for _ in range(2):
             for client in list(self.clients):
@@ -226,7 +226,7 @@ class EqualRun(HubRun):
         return client
 
     def _one_of_operator(self, rng: Random) -> Request:
-        """Return a request of an operator. Requests after which the number of items is unknown are rare."""
+        """Return a request of an operator. Requests that make the number of items unknown are rare."""
         queue, draw = rng.choice(self._open_to_clients), rng.randrange(100)
         if draw < 30:
             return operators.takes(queue, rng)

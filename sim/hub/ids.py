@@ -1,7 +1,7 @@
-"""Clients of a hub that hold several items of a queue, and end their reads by the ids of the items, in any order.
+"""Clients of a hub that have several items of a queue open, and end their reads by the ids of the items, in any order.
 
-A client knows the id of an item from the answer that showed it. Now and then it names an item that another client
-holds, or one that it held before: that must end nothing.
+A client knows the id of an item from the reply that showed it. Sometimes it names an item that another client has open,
+or one that it had open before: that must end no read.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ LINES = {
     Want.EXTEND_ID: "touch {}/id={} 0\r\n",
 }
 ONE_ITEM = {Want.GET, Want.SOME, Want.OPEN, Want.CLOSE, Want.ABORT, Want.MONITOR}
-DELETED = "c"  # the only queue that is deleted: an item of another one stays open until its client ends the read
+DELETED = "c"  # the only queue that is deleted: items of others stay open until their clients end the reads
 Held = tuple[str, int]
 """A queue and the id of an item of it."""
 
 
 class IdClient(NetClient):
-    """A client that opens several items. `by_id`: the items that it holds, `ended`: those that it has given up, each
-    with its number. `asked`: what its requests name, and whether it held that.
+    """A client that opens several items. `by_id`: its open items, `ended`: its ended ones, each with its number.
+    `asked`: the items that its requests name, and whether it had them open.
     """
 
     def __init__(self, name: str, link: Link) -> None:
@@ -65,7 +65,7 @@ class IdRun(HubRun):
         return request
 
     def _strange(self, client: IdClient, before: list[Request]) -> dict[Held, int]:
-        """Return the items that the client does not hold, and that no answer still to come can show it."""
+        """Return the items that the client does not have open, and that no outstanding reply can show it."""
         opening = {each.queue for each in (*client.unanswered, *before) if each.want is Want.OPEN}
         found = dict(client.ended)
         for other in self.clients:
@@ -79,7 +79,7 @@ class IdRun(HubRun):
         return request
 
     def _look_at(self, client: NetClient, answer: Answer) -> None:
-        """Check that what the client held was ended, and nothing else. Raises Violation."""
+        """Check that exactly the client's own open items were ended. Raises Violation."""
         assert isinstance(client, IdClient)
         request = answer.request
         if request.want is Want.OPEN:

@@ -1,5 +1,5 @@
-"""Ledgers of the items of a hub, as far as clients and their connections tell: of each item; or, where all are alike,
-of how many there are.
+"""Ledgers of the items of a hub, as far as clients and their connections know: of each item, or, if all are alike, of
+their number.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from staniel.sim.violations import Kind, Violation
 
 QUEUES = ("a", "b", "c")
 FREEING = (Want.ERASE, Want.DELETE_UNDOABLY)
-PADDING = {1: 0, 2: 200}  # the padding of equal items, by their content, which is the number that an item shows
+PADDING = {1: 0, 2: 200}  # of equal items, by their content, which is the number that an item shows
 Counts = Counter[tuple[str, int]]
 """Numbers of items by queue and content."""
 Found = dict[str, list[int]]
 
 
 class Ledger:
-    """The known fate of every item, as far as clients and their connections tell."""
+    """The known state of every item, as far as clients and their connections know."""
 
     def __init__(self) -> None:
         self.count = 0
         self.put: dict[int, str] = {}  # every item that a client has asked to put, and its queue
-        self.stored: dict[str, set[int]] = {name: set() for name in QUEUES}  # acknowledged, and not known to be gone
+        self.stored: dict[str, set[int]] = {name: set() for name in QUEUES}  # acknowledged, and not known to be removed
         self.shown: set[int] = set()  # items whose bytes a socket of the server has taken
         self.done: set[int] = set()  # items that were read or confirmed, with an answer
-        self.freed: set[int] = set()  # items whose queue was deleted after their put, or perhaps before
+        self.freed: set[int] = set()  # items whose queue may have been deleted after their put
         self.doomed: set[str] = set()  # queues that are deleted at an unknown moment
-        self.loose: Counter[str] = Counter()  # how many may be gone, because requests have no answer
+        self.loose: Counter[str] = Counter()  # how many may be removed, because requests have no reply
         self.together = {name: frozenset((name,)) for name in QUEUES}  # queues between which items may have been moved
 
     def asks(self, item: int, queue: str) -> None:
@@ -36,12 +36,12 @@ class Ledger:
         self.put[item] = queue
 
     def joins(self, source: str, target: str) -> None:
-        """Note that a client asked for a move: from now on no answer tells in which of the two queues an item is."""
+        """Note that a client asked for a move. From now on no reply shows in which of the two queues an item is."""
         both = self.together[source] | self.together[target]
         self.together.update(dict.fromkeys(both, both))
 
     def hears(self, client: NetClient, answer: Answer) -> None:
-        """Note an answer. Raises Violation."""
+        """Note a reply. Raises Violation."""
         request, queue = answer.request, answer.request.queue
         for item in answer.items:
             if self.put.get(item) not in self.together[queue]:
@@ -66,13 +66,13 @@ class Ledger:
             self._free(queue)
 
     def _has_given_up(self, client: NetClient, answer: Answer) -> bool:
-        """Tell whether `client` may have lost what it had opened, while the answer was on its way: it has shut its
-        side, or said quit, or aborted.
+        """Tell whether `client` may have lost its open items while the reply was on its way: it has closed its side,
+        sent quit, or aborted.
         """
         return answer.request.want in (Want.OPEN, Want.MONITOR) and (bool(client.why_over) or answer.is_aborted)
 
     def leaves(self, client: NetClient) -> None:
-        """Note that this client hears nothing more. The server may have carried out its unanswered requests."""
+        """Note that this client receives nothing more. The server may have executed its requests without a reply."""
         self.shown.update(int(number) for number in ITEM.findall(client.link.sent))
         for request in client.unanswered:
             self.loose[request.queue] += TAKES.get(request.want, 0) + (request.want in (Want.CLOSE, Want.CONFIRM_ID))
@@ -81,7 +81,7 @@ class Ledger:
         client.unanswered.clear()
 
     def _free(self, queue: str) -> None:
-        """Note that all items put to `queue` until now may be gone, answered or not."""
+        """Note that all items put to `queue` so far may be removed, with or without a reply."""
         self.freed.update(item for item, name in self.put.items() if name in self.together[queue])
 
     def judge(self, found: Found) -> None:
@@ -109,19 +109,19 @@ class Ledger:
 
 
 class EqualLedger(Ledger):
-    """The least and the greatest number of items of each content, as far as clients have been told: of each queue, but
-    what counts is the sum over the queues between which items may have been moved.
+    """The least and the greatest number of items of each content, according to what clients were told. The numbers are
+    kept by queue, but only the sums over queues between which items may have been moved are checked.
     """
 
     def __init__(self, queues: tuple[str, ...] = ()) -> None:
-        """Begin with no items. `queues`: those between which items move without a request."""
+        """Begin with no items. `queues`: queues between which items move without a request."""
         super().__init__()
         self.together |= dict.fromkeys(queues, frozenset(queues))
         self.least: Counts = Counter()
         self.most: Counts = Counter()
-        self.asked: Counts = Counter()  # puts that have no answer yet
-        self.unheard: Counts = Counter()  # puts that will never have one
-        self.late: Counts = Counter()  # puts that may have come before a deletion: they do not count
+        self.asked: Counts = Counter()  # puts without a reply so far
+        self.unheard: Counts = Counter()  # puts that will never have a reply
+        self.late: Counts = Counter()  # puts that may have come before a deletion, and so do not count
 
     def asks(self, item: int, queue: str) -> None:
         self.asked[queue, item] += 1

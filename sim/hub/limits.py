@@ -1,5 +1,5 @@
-"""Clients and operators of a hub whose limits are small: of connections, of those of an address, of open reads and of
-waits. Some clients are turned away.
+"""Clients and operators of a hub whose limits are small: of connections in all and by address, of open reads and of
+waits. Some clients are refused.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OPEN_READS_MAX, WAITERS_MAX = 2, 1
 
 
 class TurnedAway(NetClient):
-    """A client that may hear why it is not served, before anything else. `farewell`: how that reads."""
+    """A client that may be told why it is refused, before anything else. `farewell`: the text of that."""
 
     farewell = protocols.memcache(Dialect.MEMCACHED).farewell(WHY)
     is_refused = False
@@ -46,7 +46,7 @@ class LimitedWorld(HubWorld):
     """A world that checks the limits after each turn."""
 
     def __init__(self, config: str, disk: object, now_ms: int, rng: Random, clients_max: int) -> None:
-        self._before: Counter[str] = Counter()  # counts after the last turn: a reload that allows less drops no client
+        self._before: Counter[str] = Counter()  # after the last turn: a reload that allows fewer disconnects no client
         self._count_before = 0
         super().__init__(config, disk, now_ms, rng, clients_max)  # type: ignore[arg-type]
 

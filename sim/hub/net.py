@@ -1,7 +1,7 @@
 """A process's descriptors in memory: sockets, their other ends, a listening socket, and the poller that watches them.
 
-They behave as Linux does at its least convenient: the lowest free number is used again, reads are split, writes are
-short, the events of one batch come in any order, some without a cause.
+They behave as Linux does at its least convenient: the lowest free number is reused, reads are split, writes are short,
+the events of one batch come in any order, some without a cause.
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ class Watched(Protocol):
 
 
 class Net:
-    """The descriptors of a process. `meanwhile` is called between two system calls: others go on while a turn runs."""
+    """The descriptors of a process. `meanwhile` is called between two system calls, so that others act during a
+    turn.
+    """
 
     def __init__(self, rng: Random) -> None:
         self.rng = rng
         self.tells_all = False
-        """True: a poll returns all events, as a kernel does. False: it may leave some out, which must do no harm."""
+        """True: a poll returns all events, as a kernel does. False: a poll may omit some, which must do no harm."""
         self.open: dict[int, Watched] = {}
         self.meanwhile: Callable[[], None] = lambda: None
         self._interest: dict[int, int] = {}
@@ -93,28 +95,28 @@ class Net:
         return [event for event in found if event[1]]
 
     def _false_alarms(self, known: set[int]) -> list[tuple[int, int]]:
-        """Return readiness that is over by the time the hub looks, and descriptors that are closed already."""
+        """Return readiness that has passed when the hub reads, and events of descriptors that are closed already."""
         numbers = [fd for fd, mask in self._interest.items() if fd not in known and mask & select.EPOLLIN]
         numbers.append(max(self.open, default=FIRST_FD) + self.rng.randrange(1, 3))
         return [(fd, select.EPOLLIN) for fd in self.rng.sample(numbers, min(2, len(numbers)))]
 
 
 class Link:
-    """A connection, seen by both ends. `sent`: all that the server's socket has taken, heard or not."""
+    """A connection, as both ends see it. `sent`: everything that the server's socket has taken, received or not."""
 
     def __init__(self) -> None:
         self.to_server = bytearray()
         self.to_client = bytearray()
         self.sent = bytearray()
-        self.client_gone = False  # the client reads no more: the next bytes come back as a reset
-        self.client_ended = False  # the client has shut its side: it sends no more bytes
+        self.client_gone = False  # the client does not read any more: the next bytes cause a reset
+        self.client_ended = False  # the client has closed its side: it sends no more bytes
         self.is_reset = False
-        self.server_ended = False  # the server has shut its side, or closed the socket
+        self.server_ended = False  # the server has closed its side, or the socket
         self.server: ServerSock | None = None  # set when the connection is accepted
         self.client = "a client"  # the client's address
 
     def reset(self) -> None:
-        """Reset the connection: the client is gone at once, and the bytes under way are lost."""
+        """Reset the connection: the client is gone at once, and the bytes on their way are lost."""
         self.is_reset = self.client_ended = True
         self.to_server.clear()
         self.to_client.clear()
@@ -189,7 +191,7 @@ class ServerSock:
         link.server_ended = True
         self._net.give_back(self._fd, self)
         if link.to_server and not link.client_ended:
-            link.is_reset = True  # bytes that were sent and never read come back as a reset
+            link.is_reset = True  # bytes that were sent and never read cause a reset
 
     def _call(self, what: str) -> None:
         if self.is_closed:

@@ -1,5 +1,5 @@
-"""Clients of the admin listener for the hub: requests of HTTP in pipelines, and their replies, whole or in chunks; and
-pages that listen to events.
+"""Clients of the admin listener for the hub: pipelines of HTTP requests and their replies, whole or in chunks; and
+pages that receive events.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LOOKS = (
     "/metrics",
     "/stats.json",
     "/api/queues/{}",
-    "/api/queues/{}/items?bytes=0",  # shown without their bytes, because what a socket has taken counts as read
+    "/api/queues/{}/items?bytes=0",  # without payload, because bytes that a socket has taken count as read
     "/api/queues/{}/open",
     "/api/queues/{}/waiters",
     "/nope/{}",
@@ -42,7 +42,7 @@ def puts(queue: str, number: int, data: bytes, rng: Random) -> Request:
 
 
 def terms(rng: Random) -> list[str]:
-    """Return terms that choose some items of a queue, wherever they stand."""
+    """Return terms that choose some items of a queue, at any position."""
     digit, first = rng.randrange(10), rng.randrange(4)
     return rng.choice(
         ([f"text~{digit}#"], [f"regex~#[{digit}-9]"], [f"position={first}-{first + 2}"], ["size>50B"], ["tries>=1"])
@@ -75,7 +75,7 @@ def cancels(number: int, rng: Random) -> Request:
 
 
 def deletes(queue: str, rng: Random, *, at_most_none: bool = False) -> Request:
-    """Return a request that deletes a queue; an undo returns its waiting items, but not its open ones. `at_most_none`:
+    """Return a request that deletes a queue. An undo returns its waiting items, but not its open ones. `at_most_none`:
     without an undo, if no item waits.
     """
     body = b'{"no_undo": true, "expected": 0}' if at_most_none else b""
@@ -102,7 +102,7 @@ def _request(method: str, path: str, body: bytes, rng: Random) -> bytes:
 
 
 class Operator(NetClient):
-    """A client of the admin listener: replies are HTTP; everything else is as with any client."""
+    """A client of the admin listener. Its replies are HTTP; everything else is as with any client."""
 
     def _is_cut_short(self) -> bool:
         if self.side is not Side.ENDED or not CONTINUE.startswith(self._heard):
@@ -152,8 +152,8 @@ class Operator(NetClient):
 
 
 class Page(NetClient):
-    """A page that listens to /api/events, perhaps slowly. `table`: how many items each queue holds, as far as events
-    said.
+    """A page that receives /api/events, perhaps slowly. `table`: how many items each queue has, according to the
+    events.
     """
 
     def __init__(self, name: str, link: Link) -> None:
@@ -202,7 +202,7 @@ def _data(item: dict[str, str]) -> bytes:
 
 
 def _chunk(heard: bytes) -> tuple[bytes, bytes] | None:
-    """Return the first chunk, and what follows it; None if it is not whole."""
+    """Return the first chunk, and what follows it; None if it is incomplete."""
     line, newline, rest = heard.partition(b"\r\n")
     if not newline:
         return None

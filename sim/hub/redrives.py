@@ -1,7 +1,7 @@
-"""Dead letters of several queues in one, and redrives that send each home, beside clients whose items die there again.
+"""Dead letters of several queues in one, and redrives that send each home, while clients let items die there again.
 
-An item is in the queue that it was put to, or among the dead letters, and never in another's home. When no client asks
-for anything else, a redrive and its undo leave all as it was.
+An item is in the queue that it was put to, or among the dead letters, and never in another's home. While no client asks
+for anything else, a redrive followed by its undo changes nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from staniel.sim.violations import Kind, Violation
 
 HOMES = ("a", "b")
 DEAD = "c"
-STEPS_OF_REDRIVE = 90  # of the disk within which one is cut off
+STEPS_OF_REDRIVE = 90  # steps of the disk within which one is cut off
 Lines = dict[str, Counter[bytes]]
 """The items of each queue, each by its beginning."""
 
@@ -119,7 +119,7 @@ class RedriveRun(EqualRun):
         return [number for number, each in self.world.broker.undos.by_id.items() if not each.is_in_use]
 
     def _there_and_back(self) -> None:
-        """Redrive and undo while no client asks for anything else. Raises Violation if all is not as before."""
+        """Redrive and undo while no client asks for anything else. Raises Violation if anything has changed."""
         self._hear_all()
         operations, before = self.world.broker.operations, self._lines()
         if operations.running or any(map(_is_busy, self.world.broker.queues)):
@@ -164,6 +164,6 @@ class RedriveRun(EqualRun):
 
     def _one(self, rng: Random) -> Request:
         if rng.randrange(100) < 2:
-            number, data = self._new_item(DEAD, rng)  # it does not say where it comes from
+            number, data = self._new_item(DEAD, rng)  # it has no past that names its queue
             return Request(Want.PUT, DEAD, b"set %b 0 0 %d\r\n%b\r\n" % (DEAD.encode(), len(data), data), number)
         return super()._one(rng)

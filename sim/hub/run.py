@@ -1,6 +1,6 @@
-"""A history of the hub: clients with sockets, threads and time, in every order that a machine could bring about.
+"""A history of the hub: clients with sockets, threads and time, in every order that a machine could produce.
 
-It checks connections and what becomes of items as clients see it; what queues do inside is checked in queues/run.py.
+It checks connections, and the items as clients see them. queues/run.py checks the inside of queues.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STATUS = (b"status quiescent\r\n", *(b"status up\r\n",) * 5)
 ALIKE_SHARE = 0.25  # of the seeds of any profile
 CONTENTS = (1, 1, 1, 2)  # the contents of equal items
 TURNS_OF_ALIKE_MS = (*(0,) * 30, 1, 5, 30)  # most items of a life come in one millisecond
-REST_MS = 3500  # longer than any wait, and longer than the server lingers
+REST_MS = 3500  # longer than any wait, and than the server lingers
 
 
 class HubRun(History):
@@ -32,7 +32,7 @@ class HubRun(History):
 
     world: HubWorld
     turns_ms: tuple[int, ...] = (0, 0, 0, 1, 1, 5, 30)
-    settles = 0.6  # the chance that clients read all answers before an accident
+    settles = 0.6  # the chance that clients read all replies before an accident
 
     def __init__(self, seed_plan: SeedPlan) -> None:
         super().__init__(seed_plan)
@@ -45,7 +45,7 @@ class HubRun(History):
         self.ends_silent = False
         self._said: list[tuple[str, str, str]] = []
         self._answers = 0
-        self.diligence = self.rng.choice((0.05, 0.3))  # the chance that a thread goes on
+        self.diligence = self.rng.choice((0.05, 0.3))  # the chance that a thread advances
         self.clients_max = self.rng.choice((3, 100, 100))
         self.config = self._config()
 
@@ -74,7 +74,7 @@ class HubRun(History):
     def begin_life(self) -> None:
         self.clients = []
         if self.is_alike and self.rng.random() < 0.7:
-            self.now_ms = START_MS - 1000  # a start adds a second: items put then are like the items put before
+            self.now_ms = START_MS - 1000  # a start adds a second: items of both lives have the same time
 
     def make_world(self) -> HubWorld:
         world = HubWorld(self.config, self.disk, self.now_ms, self.rng, self.clients_max)
@@ -96,7 +96,7 @@ class HubRun(History):
         return {name: [int(ITEM.match(data)[1]) for data in items] for name, items in found.items()}  # type: ignore[index]
 
     def judge(self, found: Found, accident: Accident) -> Found:
-        if not self.clients:  # otherwise clients may still receive answers that are not known here
+        if not self.clients:  # otherwise clients may still receive replies that are unknown here
             self.ledger.judge(found)
         return found
 
@@ -109,7 +109,7 @@ class HubRun(History):
         super()._end(accident)
 
     def _stop(self) -> None:
-        for client in self.clients:  # some leave during the stop, and learn of it then
+        for client in self.clients:  # some leave during the stop, and notice it then
             client.why_over = "the server stops"
         try:
             self.world.stop()
@@ -153,7 +153,7 @@ class HubRun(History):
             self._meanwhile()
 
     def _change_over(self) -> None:
-        """Reset a client that waits for the disk and connect another, while threads come to their end."""
+        """Reset a client that waits for the disk and connect another, while threads finish."""
         waiting = [connection.sock for connection in self.world.hub._holding]
         those = [client for client in self.clients if client.side is Side.OPEN and client.link.server in waiting]
         if those:
@@ -165,7 +165,7 @@ class HubRun(History):
             self.world.turn()
 
     def _meanwhile(self) -> None:
-        """Let something happen that the hub does not cause: a thread goes on, bytes arrive, a client leaves."""
+        """Let something happen that the hub does not cause: a thread advances, bytes arrive, a client leaves."""
         rng = self.rng
         draw = rng.random()
         if draw < self.diligence:
@@ -226,7 +226,7 @@ class HubRun(History):
         return requests
 
     def _one_of(self, rng: Random, client: NetClient, before: list[Request]) -> Request:
-        """Return a request of a client that speaks memcache. `before`: those that stand before it in the pipeline."""
+        """Return a request of a client that speaks memcache. `before`: the requests before it in the pipeline."""
         return self._one(rng)
 
     def _one_of_operator(self, rng: Random) -> Request:
@@ -330,7 +330,7 @@ class HubRun(History):
             self._gone(client)
 
     def _look_at(self, client: NetClient, answer: Answer) -> None:
-        """Check an answer against the rules of this profile. Raises Violation."""
+        """Check a reply against the rules of this profile. Raises Violation."""
 
     def _may_be_short(self, client: NetClient) -> bool:
         """Tell whether the server had another reason to send no more."""
@@ -345,7 +345,7 @@ class HubRun(History):
         self.world.hub.reload()
 
     def _end_clients(self) -> None:
-        """Send what is left to send, read the answers, disconnect all clients. What is open then is a mistake."""
+        """Send the remaining bytes, read the replies, disconnect all clients. Anything open after that is a mistake."""
         world = self.world
         world.net.meanwhile = lambda: None
         self._said.append(("settle", "", ""))
@@ -375,7 +375,7 @@ class HubRun(History):
         self.now_ms = world.now_ms
 
     def _look_at_pages(self) -> None:
-        """Check that each page has been told the lengths of all queues, after a rest. Raises Violation."""
+        """Check, after a rest, that each page knows the lengths of all queues. Raises Violation."""
         there = {queue.name: len(queue.line) for queue in self.world.broker.queues}
         pages = [each for each in self.clients if isinstance(each, Page) and each.side is Side.OPEN]
         for page in pages:
@@ -383,12 +383,12 @@ class HubRun(History):
                 raise Violation(Kind.UNANSWERED, f"{page.name} is told of {page.table}, and there is {there}")
 
     def _turn_until_idle(self) -> None:
-        """Turn until nothing moves any more, with all clients reading what comes."""
+        """Run turns until nothing happens any more, while all clients read."""
         while True:
             before = self._answers
             self.world.turn_until_idle(
                 self.world.now_ms + REST_MS
-            )  # counted from the last answer: a wait may begin after it
+            )  # counted from the last reply, because a wait may begin after it
             for client in list(self.clients):
                 self._hear(client)
                 client.push(self.rng, all_of_it=True)

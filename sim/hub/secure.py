@@ -1,7 +1,7 @@
-"""Clients of the hub that speak TLS: OpenSSL itself, both ends of it, over simulated sockets.
+"""Clients of the hub with TLS: OpenSSL itself, at both ends, over simulated sockets.
 
-Keys are new in each handshake, but with this kind of certificate no length depends on them: what arrives in which turn
-is the seed's affair alone.
+Keys are new in each handshake, but with this kind of certificate no length depends on them: only the seed decides what
+arrives in which turn.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ def client_context() -> ssl.SSLContext:
 
 
 class SecureLink(Link):
-    """A connection as its client sees it, in plain bytes; `wire` is what the server's socket sees of it. `pump` moves
-    the client's bytes, and the handshake.
+    """A connection as its client sees it, in plain bytes; `wire` is the same as the server's socket sees it. `pump`
+    moves the client's bytes, and the handshake.
     """
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self.wire = Link()
         self._arrived, self._leaving = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._arrived, self._leaving)
-        self._fed_bytes = 0  # how much of wire.sent has been fed
+        self._fed_bytes = 0  # of wire.sent
         self._is_open = False  # true when the handshake is done
         self._has_ended = False
         self._heard = bytearray()
@@ -70,7 +70,7 @@ class SecureLink(Link):
 
     @property
     def to_client(self) -> bytearray:
-        """The bytes that the client can read now. Reading them makes room on the wire."""
+        """The bytes that the client can read now. Reading them frees room on the wire."""
         if self._is_open:
             self._hear()
         return self._heard
@@ -108,7 +108,7 @@ class SecureLink(Link):
                 try:
                     self._tls.unwrap()
                 except ssl.SSLError:
-                    pass  # the client has ended its side; the server has not yet
+                    pass  # the client has closed its side; the server has not yet
             wire.to_server += self._leaving.read()
             wire.client_ended = wire.client_ended or self._has_ended or self.client_gone
             wire.client_gone = self.client_gone

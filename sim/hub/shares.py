@@ -1,5 +1,5 @@
-"""A hub with many queues, whose clock is the work that it does: whatever clients ask for, no turn may do more than a
-turn's share.
+"""A hub with many queues, whose clock counts its work. Whatever clients request, no turn may do more than a turn's
+share.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from staniel.sim.violations import Kind, Violation
 from staniel.sim.work_meter import WorkMeter
 
 OTHERS = [f"x{number:03d}" for number in range(120)]
-LINES_MAX = 13_000  # lines of the server's code in a turn; one look at all queues for `health` may have 5,000 of them
+LINES_MAX = 13_000  # lines of the server's code in a turn; one check of all queues for `health` may have 5,000 of them
 COMMANDS = (b"stats", b"stats server", b"dump_stats", b"dump_config", b"flush_all", b"flush_all_expired", b"reload")
 LONG = frozenset((b"stats", b"stats server", b"dump_stats", b"dump_config"))
 

@@ -1,7 +1,7 @@
 """Clients of a hub that has users: logins in pipelines, rights that change while requests are under way, and the
-answers that are possible then.
+replies that are possible then.
 
-The rights of a client are worked out here a second time, in the plainest way, and compared with its answers. A reload
+The rights of a client are computed here a second time, in the simplest way, and compared with its replies. A reload
 falls between two turns, so a request may be judged by any configuration since it was sent.
 """
 
@@ -37,7 +37,7 @@ ENDED = "its rights have ended"
 
 @cache
 def hash_of(password: str) -> str:
-    """Return a password hash, with parameters that cost nothing."""
+    """Return a password hash with parameters that cost almost no time."""
     salt = password.encode().ljust(16, b".")
     key = scrypt(password.encode(), salt=salt, n=2, r=1, p=1, dklen=32)
     return f"scrypt$1$1$1${b64encode(salt).decode()}${b64encode(key).decode()}"
@@ -58,7 +58,7 @@ class Permission(Struct, frozen=True):
         return role in self.roles and any(_matches(pattern, name) for pattern in self.queues)
 
     def keeps(self, before: Permission) -> bool:
-        """Tell whether a client that was `before` stays connected."""
+        """Tell whether a client of `before` stays connected."""
         if self.password != before.password:
             return False
         if "admin" in self.roles:
@@ -77,8 +77,8 @@ Generation = dict[str, Permission]
 
 class UserClient(NetClient):
     """A client that may log in. `user`: the user of its login. `since`: the configuration in force when a request was
-    sent. `ended_at`: the first configuration under which its user had lost a right. `may_be_expelled`: that is so, or
-    was while it logged in.
+    sent. `ended_at`: the first configuration under which its user had lost a right. `may_be_expelled`: its user has
+    lost a right, or had while it logged in.
     """
 
     def __init__(self, name: str, link: Link) -> None:
@@ -94,7 +94,7 @@ class UserClient(NetClient):
 
     @property
     def users(self) -> set[str]:
-        """The users that the client may be for the server."""
+        """The users that the client may be in the view of the server."""
         asked = {self.said[request][0] for request in self.unanswered if request in self.said}
         return asked | ({self.user} if self.user else set())
 
@@ -125,7 +125,7 @@ class UserRun(HubRun):
     def _connect(self) -> NetClient:
         self.actors += 1
         client = UserClient(f"c{self.actors}", self.world.connect())
-        client.why_over = "silence"  # as long as no user has logged in
+        client.why_over = "silence"  # until a user has logged in
         self.clients.append(client)
         return client
 
@@ -145,7 +145,7 @@ class UserRun(HubRun):
         if draw < 15:
             password = f"{name}{rng.choice('12')}"
         elif draw < 16:
-            name = "stranger"  # an unknown user, who costs as much as a real one
+            name = "stranger"  # an unknown user, whose login costs as much as a real one
         said = f"{name} {password}".encode()
         line = b"set auth 0 0 %d\r\n%b\r\n" % (len(said), said)
         request = Request(Want.LOGIN, "", line, waits=True)
@@ -163,7 +163,7 @@ class UserRun(HubRun):
                     client.ended_at = len(self.generations) - 1
 
     def _look_at(self, client: NetClient, answer: Answer) -> None:
-        """Check that the client's rights allow this answer. Raises Violation."""
+        """Check that the client's rights allow this reply. Raises Violation."""
         assert isinstance(client, UserClient)
         request, end = answer.request, answer.end
         since = client.since[request]

@@ -1,6 +1,6 @@
-"""A thread of the hub, stepped: it is given a task, has run, and raises its flag, each at a moment of its own.
+"""A stepped thread of the hub: it gets a task, has run, and raises its flag, each at a moment of its own.
 
-Raises Violation if the hub asks it for something that would make it wait.
+Raises Violation if the hub's request would make the hub wait.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ class SimWorker(Generic[E]):
         self.stage = _NEXT[self.stage]
 
     def advance(self) -> bool:
-        """Do a step of the thread. Returns whether there was one."""
+        """Do a step of the thread. Return whether there was one."""
         if self.stage is Stage.GIVEN:
             assert self._task is not None
             self._enter_next()
             self.took_ns = self._net.rng.choice((20_000, 90_000, 90_000, 3_000_000))
             try:
                 self._task.run()
-            except Exception as error:  # the hub gets it
+            except Exception as error:  # passed on to the hub
                 self._error = error
             return True
         if self.stage is Stage.HAS_RUN:

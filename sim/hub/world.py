@@ -1,4 +1,4 @@
-"""A hub on a fake machine: its disk, descriptors, threads and clock are all stepped."""
+"""A hub on a simulated machine: its disk, descriptors, threads and clock are all stepped."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class SimMachine:
         return self._ns
 
     def elapsed_ns(self) -> int:
-        """Return the time. Serving a client takes no time, or longer than a turn has."""
+        """Return the time. Serving a client takes no time, or longer than a turn may take."""
         self._elapsed_ns += self._work.choice(BETWEEN_LOOKS_NS)
         return self._elapsed_ns
 
@@ -98,7 +98,7 @@ class HubWorld(World):
         return link
 
     def connect_operator(self) -> Link:
-        """Connect to the admin listener, which listens from then on."""
+        """Connect to the admin listener, which is open from then on."""
         if self.admin_acceptor is None:
             self.admin_acceptor = ListeningSock(self.net)
             self.hub.listen(self.admin_acceptor, protocols.http(), None, Reserve.OPERATORS)
@@ -107,7 +107,7 @@ class HubWorld(World):
         return link
 
     def connect_secure(self) -> Link:
-        """Connect under TLS; its listener listens from then on."""
+        """Connect with TLS. Its listener is open from then on."""
         if self.secure_acceptor is None:
             self.secure_acceptor = ListeningSock(self.net)
             self.hub.listen(self.secure_acceptor, protocols.memcache(Dialect.MEMCACHED), SimSecurity())
@@ -124,13 +124,13 @@ class HubWorld(World):
         return sum(len(door.waiting) for door in doors if door is not None)
 
     def pump(self) -> None:
-        """Move what clients under TLS send to their wires, and go on with their handshakes."""
+        """Move what clients with TLS send to their wires, and continue their handshakes."""
         for link in self._secure_links:
             link.pump()
         self._secure_links = [link for link in self._secure_links if not link.wire.server_ended and not link.is_reset]
 
     def turn(self, ms: int = 0) -> None:
-        """Let time pass, then let the hub handle what has come."""
+        """Let time pass, then let the hub handle the events."""
         self.now_ms += ms
         self.pump()
         events = self.net.poll()
@@ -142,7 +142,7 @@ class HubWorld(World):
         self.handle_events(events)
 
     def handle_events(self, events: list[tuple[int, int]]) -> None:
-        """Take a turn of the hub with these events. Raises Violation if it did what no turn may do."""
+        """Run a turn of the hub with these events. Raises Violation if it did something that no turn may do."""
         self.turns += 1
         counters, net = self.broker.counters, self.net
         before, meanwhile, users = counters.finished_but_add, net.meanwhile, self.broker.users
@@ -170,7 +170,7 @@ class HubWorld(World):
                 raise Violation(Kind.LEAK, "an alarm keeps a connection that is gone")
 
     def _unread(self) -> list[Connection]:
-        """Return the connections whose clients have sent something in time that has not been read yet."""
+        """Return the connections with bytes that arrived in time and are not read yet."""
         since_ms = self._looked_ms - self.broker.config.server.client_timeout_ms
         return [
             each
@@ -189,8 +189,8 @@ class HubWorld(World):
 
     def _leaves_while_it_waits(self, events: list[tuple[int, int]]) -> bool:
         """Tell whether these events report the end of a client that waits for an item to keep, as all waiting clients
-        do. No client may have been handed an item at the end of the last turn, by a client that left then: not even one
-        that a reload has expelled meanwhile.
+        do. No client may have been delivered an item at the end of the last turn by a client that left then; not even
+        one that a reload has disconnected meanwhile.
         """
         sessions = {fd: each.session for fd, each in self.hub._connections.items()}
         waiting = {fd for fd, session in sessions.items() if session.state is SessionState.PARKED}
@@ -199,8 +199,8 @@ class HubWorld(World):
         return any(fd in waiting and mask & LEAVING for fd, mask in events)
 
     def turn_until_idle(self, until_ms: int, turns_max: int = 3000) -> None:
-        """Turn as the server's loop does, with threads that end, and let time pass only when nothing has anything to
-        do, until `until_ms`. Raises Violation if that has no end.
+        """Run turns as the server's loop does, with threads that end, until `until_ms`. Let time pass only when nothing
+        has anything to do. Raises Violation if that does not end.
         """
         for _ in range(turns_max):
             self.pump()
@@ -233,7 +233,9 @@ class HubWorld(World):
             raise Violation(Kind.LEAK, f"descriptors {left} are open behind a stop")
 
     def look_for_leaks(self) -> None:
-        """Look for leaked descriptors and timers when all clients are gone and time has passed. Raises Violation."""
+        """Check that no descriptors and timers are leaked, when all clients are gone and time has passed. Raises
+        Violation.
+        """
         known = {worker.fd for worker in self.workers} | {self.acceptor.fileno()}
         known.update(door.fileno() for door in (self.admin_acceptor, self.secure_acceptor) if door is not None)
         left = sorted(set(self.net.open) - known)

@@ -1,5 +1,5 @@
 """Histories of workq's jobs.
 
-The files are those of `queues/`: workload, conversation, model, checker, promises, run. Jobs have one journal, so there
-is no recorder.
+The files are the same as in `queues/`: workload, conversation, model, checker, promises, run. There is no recorder,
+because all jobs have one journal.
 """

@@ -1,7 +1,7 @@
-"""The checker of jobs while a history runs: every fact that their journal records needs a cause, every answer needs its
-fact.
+"""The checker of jobs while a history runs. Every change that their journal records needs a cause; every reply needs
+its change.
 
-What a crash has left is judged in promises.py.
+promises.py judges what a crash has left.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from staniel.sim.jobs.model import Fact, JobModel, JobRecord, Verb
 from staniel.sim.jobs.times import JobTimes
 from staniel.sim.violations import Kind, Violation
 
-LATE_MS = 20  # deadlines are kept in steps of eight
+LATE_MS = 20  # deadlines are kept in slots of 8 ms
 
 
 class CheckedClient(Protocol):
@@ -34,8 +34,8 @@ class CheckedClient(Protocol):
 
 
 class Handed(Struct, eq=False):
-    """A lease that will be shown to a client. `is_given_up`: that client may have left. `is_over`: the lease ended
-    before it was shown.
+    """A lease that is about to be shown to a client. `is_given_up`: that client may have left. `is_over`: the lease
+    ended before it was shown.
     """
 
     id: bytes
@@ -55,13 +55,15 @@ class JobChecker:
         self.transcript: list[tuple[str, str, str]] = []
         self.facts = 0
         self.answers = 0
-        self.handed: list[Handed] = []  # leases of this turn that no client has been shown yet
+        self.handed: list[Handed] = []  # leases of this turn that no client has seen yet
         self.finished: dict[bytes, JobRecord] = {}  # jobs that finished in this turn
         self.runs: dict[bytes, int] = {}  # the time of each run's lease; 0: not leased yet
         self.ended_runs: set[bytes] = set()  # runs that ended in this turn
 
     def listen(self, broker: Broker) -> None:
-        """Compare the jobs that a server has recovered with what was found, and listen to what follows."""
+        """Compare the jobs that a server has recovered with the expected ones, and listen to their changes from
+        now on.
+        """
         service = broker.workq
         self.model.sync_ms = sync_ms_of(service.settings)
         self._check_startup({id: self.times.served(job, self._known(id)) for id, job in service.jobs.by_id.items()})
@@ -119,7 +121,7 @@ class JobChecker:
             self._end_lease(fact.id)
             self._need(self._asking(fact.id, (Want.DELETE,)), f"job {number_of(fact.id)} was deleted")
             for request in self._asking(fact.id, (Want.RESULT,)):
-                request.is_done = True  # its answer says so, perhaps when there is another job of that id
+                request.is_done = True  # its reply says so, perhaps when there is another job with that id
         else:
             self._end_lease(fact.id)
             if self.times.limit_ms(before) > self.now_ms:
@@ -190,7 +192,7 @@ class JobChecker:
             self.runs.setdefault(request.id, 0)
 
     def on_answer(self, client: CheckedClient, who: str, answer: Answer) -> list[int]:
-        """Note an answer and return how many facts it promises once it has reached the client. Raises Violation."""
+        """Note a reply. Return how many changes it promises once it has reached the client. Raises Violation."""
         self.answers += 1
         request, end = answer.request, answer.end
         self.transcript.append(("answer", who, f"{end} {answer.data.decode('latin-1')}".strip()))
@@ -229,7 +231,7 @@ class JobChecker:
 
     def _heard_lease(self, request: Request, answer: Answer) -> None:
         if answer.end == "-TIMEOUT":
-            # A client that has waited may be told of the time-out in the tick in which a job becomes free.
+            # In the tick in which a job becomes free, the reply to a client that has waited may still be the time-out.
             if not request.wait_ms:
                 self._must_find_nothing(request)
             return
@@ -257,8 +259,8 @@ class JobChecker:
         self.runs[id] = self.now_ms
 
     def _forget_run(self, request: Request) -> None:
-        """Forget a run whose end was told, or for which no client waits any more, unless another run of its id is asked
-        for.
+        """Forget a run whose end was reported, or for which no client waits any more, unless another run with its id is
+        requested.
         """
         if any(other is not request for other in self._asking(request.id, (Want.RUN,))):
             self.runs[request.id] = 0
@@ -304,14 +306,14 @@ class JobChecker:
 
     def _must_be_gone(self, request: Request) -> None:
         if request.want is Want.RESULT and (request.id in self.runs or request.id in self.ended_runs):
-            return  # the answer tells of the run's end, perhaps when there is a job of that id
+            return  # the reply reports the run's end, perhaps when there is another job with that id
         record = self.model.now.get(request.id)
         if record is not None and self.times.limit_ms(record) > self.now_ms and not request.is_done:
             raise Violation(Kind.LOST, f"job {number_of(request.id)} is not found, and it is {record}")
 
     def check_turn(self) -> None:
-        """Check that all leases of this turn were shown to a client, and that everything that is over in time has
-        ended.
+        """Check that all leases of this turn were shown to a client, and that everything whose time has come
+        has ended.
         """
         for each in self.handed:
             if not each.is_given_up and not each.is_over:
@@ -330,7 +332,7 @@ class JobChecker:
                 raise Violation(Kind.LOST, f"the lease of job {number_of(id)} never ends")
 
     def on_leave(self, client: CheckedClient) -> None:
-        """Note that a client is about to disconnect. Its latest leases go back, at once or later."""
+        """Note that a client is about to disconnect. Its latest leases return to their queues, at once or later."""
         if any(request.want is Want.LEASE for request in client.unanswered):
             for each in self.handed:
                 each.is_given_up = True
@@ -342,7 +344,7 @@ class JobChecker:
     def surely_ready(self, names: Iterable[str]) -> Iterable[tuple[bytes, JobRecord]]:
         """Yield the jobs that a lease must find now, even if something is a few milliseconds late."""
         now_ms = self.now_ms
-        seen_ms = min(now_ms, self.settled_ms) - LATE_MS  # jobs that become due in this tick come one after the other
+        seen_ms = min(now_ms, self.settled_ms) - LATE_MS  # jobs that become due in this tick come one after another
         for id, record in self.model.now.items():
             is_ready = record.is_waiting and self.times.has_come(record, seen_ms)
             if record.name in names and is_ready and self.times.limit_ms(record) > now_ms:

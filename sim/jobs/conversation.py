@@ -1,4 +1,4 @@
-"""The requests for jobs in workq's protocol, and the parser of the answers."""
+"""The requests for jobs in workq's protocol, and the parser of the replies."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ FINISHES = frozenset((Want.COMPLETE, Want.FAIL))
 
 
 class Request(Struct, eq=False):
-    """A request. `data`: payload or result. `names`: of a lease, or of the queue asked about. `is_done`: a journal has
-    recorded it.
+    """A request. `data`: payload or result. `names`: the queues of a lease, or the inspected queue. `is_done`: a
+    journal has recorded its change.
     """
 
     want: Want
@@ -50,7 +50,7 @@ class Request(Struct, eq=False):
 
 
 class Answer(Struct, eq=False):
-    """The whole answer to `request`: its first line, and what came with it."""
+    """The whole reply to `request`: its first line, and the data after it."""
 
     request: Request
     end: str
@@ -60,7 +60,7 @@ class Answer(Struct, eq=False):
 
 
 class JobConversation(Conversation):
-    """The requests and answers of a connection in workq's protocol."""
+    """The requests and replies of a connection in workq's protocol."""
 
     def _next(self) -> Answer | None:
         before = self._rest
@@ -108,8 +108,8 @@ class JobConversation(Conversation):
         return Answer(request, line, (name,), b"", keys)
 
     def _measured(self, size: int) -> str | None:
-        """Take `size` bytes, whatever they are, and the end of their line off the received bytes; None if they are not
-        there yet.
+        """Remove and return `size` bytes of any content, and the end of their line, from the received bytes; None if
+        they are incomplete.
         """
         data, end = self._rest[:size], self._rest[size : size + 2]
         if len(end) < 2:
@@ -135,5 +135,5 @@ def raw_id(number: int) -> bytes:
 
 
 def number_of(raw: bytes) -> int:
-    """Return the number that a simulated job's id is made of."""
+    """Return the number that is encoded in a simulated job's id."""
     return int.from_bytes(raw[:4], "big")

@@ -1,5 +1,5 @@
-"""The reference model of jobs: the state of each, folded from the facts that the real ones record, also when facts
-before them are missing.
+"""The reference model of jobs. It applies the recorded changes of the real jobs to the state of each job, even if
+earlier changes are missing.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class JobRecord(Struct, frozen=True):
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """The job's place in its queue: the least first."""
+        """The job's place in its queue. The least comes first."""
         return -self.priority, self.time_ns, self.created_ns
 
     @property
@@ -64,7 +64,7 @@ def record_of(job: Job) -> JobRecord:
 
 
 class Verb(Enum):
-    """The facts of `staniel.queues.jobs.journal`."""
+    """The changes of `staniel.queues.jobs.journal`."""
 
     ADD = "added"
     ATTEMPT = "leased"
@@ -75,7 +75,7 @@ class Verb(Enum):
 
 
 class Fact(Struct, frozen=True):
-    """A fact that a journal records. `segment`: the file of the log that has it."""
+    """A change that a journal records. `segment`: its file of the log."""
 
     verb: Verb
     id: bytes
@@ -86,8 +86,8 @@ class Fact(Struct, frozen=True):
 
 
 class JobModel:
-    """All jobs since the last start. `base`: the jobs that it has found; `lapsed`: jobs whose life was over at a start;
-    there may be several of one id.
+    """All jobs since the last start. `base`: the jobs that the start found. `lapsed`: jobs whose lifetime had ended at
+    a start; several may have the same id.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class JobModel:
         self._journaled_facts = 0
 
     def apply(self, fact: Fact) -> JobRecord | None:
-        """Note a fact and return the job's record before it. Raises Violation if the fact cannot follow from those
+        """Note a change. Return the job's record before it. Raises Violation if the change cannot follow from those
         before it.
         """
         before = self.now.get(fact.id)
@@ -135,8 +135,8 @@ class JobModel:
             raise Violation(Kind.TWICE, f"{what}, which is {before.state.name.lower()}")
 
     def apply_change(self, before: JobRecord | None, fact: Fact) -> JobRecord | None:
-        """Return a job's record after a fact, as a reader of the log sees it: facts before it may be missing
-        there.
+        """Return a job's record after a change, as a reader of the log computes it. Earlier changes may be missing in
+        the log.
         """
         verb = fact.verb
         if verb is Verb.ADD:
@@ -156,26 +156,26 @@ class JobModel:
         return structs.replace(before, state=COMPLETED if fact.success else FAILED, fails=fails, result=fact.result)
 
     def acknowledge(self, facts: int) -> None:
-        """Note that an answer that rests on so many facts has reached its client."""
+        """Note that a reply that depends on this many changes has reached its client."""
         self.promised_after_kill = max(self.promised_after_kill, facts)
         if self.sync_ms == 0:
             self.promised_after_power_loss = max(self.promised_after_power_loss, facts)
 
     def committed(self, now_ms: int) -> None:
-        """Note that a tick has written what was recorded."""
+        """Note that a tick has written all recorded changes."""
         count = len(self.facts)
         if count > self._journaled_facts:
             self._journaled_facts = count
             self.written.append(Written(now_ms, count, self.sync_ms))
 
     def synced(self, began_ms: int) -> None:
-        """Note a sync that began at `began_ms`, or that none was due then: commits whose interval was over are
-        durable.
+        """Note a sync that began at `began_ms`, or that none was due then. Commits whose sync interval had passed by
+        then are durable.
         """
         for written in self.written:
             if 0 < written.sync_ms <= began_ms - written.at_ms:
                 self.promised_after_power_loss = max(self.promised_after_power_loss, written.facts)
 
     def facts_of(self, id: bytes) -> Iterable[tuple[int, Fact]]:
-        """Return (number from 1 on, fact) of one job, in order."""
+        """Return (number from 1 on, change) of one job, in order."""
         return ((number, fact) for number, fact in enumerate(self.facts, 1) if fact.id == id)

@@ -1,9 +1,9 @@
-"""The states of jobs that an accident may leave, and the check of what was found against them.
+"""The states of jobs that an accident may leave, and the comparison with what was found.
 
-The log is one line of facts in several files. The promised facts count. Of the others a first part counts in each file,
-because an unsynced file may lose its end while the next file is there. Where a start has stepped over damage, each of
-the others may be missing: the disk had not written its record, and had written those behind it. Cleaning may have
-removed what is over by now. Source: docs/durability.md.
+The log is one sequence of changes in several files. The promised changes must be there. Of the others each file has a
+first part, because an unsynced file may lose its end while the next file exists. Where a start has skipped damage, any
+of the others may be missing: the disk had not written its record, but later ones. Cleaning may have removed the changes
+of ended jobs. Source: docs/durability.md.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ States = list[JobRecord | None]
 
 
 def check_jobs(model: JobModel, found: Found, accident: Accident, *, has_holes: bool = False) -> Found:
-    """Check what was found, and return it as the base of the next life. `has_holes`: records were missing between
+    """Check the found jobs, and return them as the base of the next life. `has_holes`: records were missing between
     others. Raises Violation.
     """
     promised = least(model, accident)
@@ -53,7 +53,7 @@ def possible(model: JobModel, id: bytes, promised: int, *, has_holes: bool = Fal
 
 
 def _read(model: JobModel, before: JobRecord | None, fact: Fact) -> States:
-    """Return the records after a fact if some facts before it may be lost: a time-out may be taken for that of an
+    """Return the records after a change if some earlier changes may be lost: a time-out may then be read as that of an
     earlier lease.
     """
     after = model.apply_change(before, fact)
@@ -62,8 +62,8 @@ def _read(model: JobModel, before: JobRecord | None, fact: Fact) -> States:
 
 
 def _check_together(model: JobModel, found: Found, promised: int) -> None:
-    """Check all jobs together if all unpromised facts are in one file: the state of all jobs must be the one after a
-    first part of these facts.
+    """Check all jobs together if all unpromised changes are in one file. The state of all jobs must be the one after a
+    first part of these changes.
     """
     rest = model.facts[promised:]
     if len({fact.segment for fact in rest}) > 1:
@@ -83,8 +83,8 @@ def _agrees(model: JobModel, id: bytes, found: JobRecord | None, states: States)
 
 
 def _begins(model: JobModel, id: bytes) -> States:
-    """Return the records that a job may have had before anything happened in this life: a job whose life was over may
-    come back with the time.
+    """Return the records that a job may have had at the beginning of this life. A job whose lifetime had ended may
+    return if the clock is set back.
     """
     begins: States = [model.base.get(id)]
     return _unique([*begins, *model.lapsed.get(id, ())])

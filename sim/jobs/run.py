@@ -35,7 +35,7 @@ from staniel.sim.world import LONG_AGO_MS, START_MS, World
 
 
 class Snapshot(dict[bytes, JobRecord]):
-    """Jobs by id, with a readable text. `has_holes`: the log they come from is damaged in front of whole records."""
+    """Jobs by id, with a readable text. `has_holes`: the log they come from has damage before whole records."""
 
     has_holes = False
 
@@ -69,8 +69,8 @@ class JobRun(History):
         self.disk.sync_all("")
 
     def _take_over(self) -> None:
-        """Begin with the log of a writer that decides and writes in two steps: results stand in front of their
-        additions, in an older segment, and jobs that are over before both.
+        """Begin with the log of a writer that decides and writes in two steps: results precede their additions, in an
+        older segment, and ended jobs precede both.
         """
         time, later = encode_time(START_MS * NS_A_MS), encode_time(START_MS * NS_A_MS + 1)
         ids = [raw_id(number) for number in range(1, IDS + 1)]
@@ -90,8 +90,8 @@ class JobRun(History):
         self.checker = JobChecker(self.model, self.times)
 
     def make_world(self) -> World:
-        """Start a server. Without room to keep a damaged end aside it starts without jobs; a reload brings them once
-        there is room.
+        """Start a server. Without room for a copy of a damaged end it starts without jobs; once there is room, a reload
+        brings them.
         """
         read = None if self.clocks is None else self.clocks.read
         world = World(self.config, self.disk, self.now_ms, read_clocks=read)
@@ -139,13 +139,13 @@ class JobRun(History):
         return self.checker.transcript, self.checker.facts, self.checker.answers
 
     def content_of(self, disk: Disk) -> Snapshot:
-        """Return the jobs that a server on a copy of the disk finds. Its clock is ten days back, so that no life and no
-        lease ends during the check.
+        """Return the jobs that a server on a copy of the disk finds. Its clock is ten days behind, so that no lifetime
+        and no lease ends during the check.
         """
         copy = disk.copy()
         copy.capacity_bytes = 1 << 40
         try:
-            # If the wall is set, the clock is before all additions.
+            # If the wall clock was set, the clock is before all additions.
             world = World(self.config, copy, LONG_AGO_MS if self.clocks is None else 0)
         except (*UNABLE, AssertionError) as failure:
             raise Violation(Kind.NO_START, f"a server on a copy of the disk: {failure!r}") from failure

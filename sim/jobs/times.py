@@ -1,8 +1,8 @@
-"""The times of jobs, when they come and when their lives end: `JobTimes`, and `WallJobTimes` of a machine whose wall
-clock is set.
+"""The times at which jobs come and their lifetimes end: `JobTimes`, and `WallJobTimes` for a machine whose wall clock
+is set.
 
-A record has the times that the log has: what the wall showed, or a date. A life lasts as long as time really passes;
-a date has come once the wall has shown it, or was set past it.
+A record has the times in the log: a time of the wall clock, or a date. A lifetime lasts as long as time really passes.
+A date has come once the wall clock has shown it, or was set past it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ TOLERANCE_MS = 1
 
 
 class JobTimes:
-    """The times of jobs on a machine whose wall is never set."""
+    """The times of jobs on a machine whose wall clock is never set."""
 
     def added(self, job: Job, ahead_ns: int) -> JobRecord:
-        """Return the record of a job that was added just now, while the wall is so much ahead of the server's
+        """Return the record of a job that was just added, while the wall clock is `ahead_ns` ahead of the server's
         clock.
         """
         return record_of(job)
@@ -32,36 +32,36 @@ class JobTimes:
         return record_of(job)
 
     def limit_ms(self, record: JobRecord) -> int:
-        """Return when the job's life ends."""
+        """Return when the job's lifetime ends."""
         return record.limit_ms
 
     def is_doubtful(self, record: JobRecord) -> bool:
-        """Tell whether this start may have found the job over: the life before ended during the note of a step."""
+        """Tell whether this start may have found the job ended, because the life before stopped while it stored a step
+        of the clock.
+        """
         return False
 
     def has_come(self, record: JobRecord, now_ms: int) -> bool:
-        """Tell whether the job may be leased by its date."""
+        """Tell whether the job's date allows a lease."""
         return record.time_ns <= now_ms * NS_A_MS
 
     def is_before(self, record: JobRecord, id: bytes, other: JobRecord, other_id: bytes) -> bool:
-        """Tell whether the job must be handed out before the other."""
+        """Tell whether the job must be delivered before the other."""
         return (record.place, id) < (other.place, other_id)
 
 
 class Life(Struct):
-    """The times of a job. `created_ns`, `comes_ms`: in the time that has passed; `date_ns`: by the wall, 0 if it has
-    none.
-    """
+    """The times of a job. `created_ns`, `comes_ms`: in passed time. `date_ns`: by the wall clock, 0 if it has none."""
 
     created_ns: int
     date_ns: int
     comes_ms: int | None = None
-    is_tied: bool = False  # the wall was set in the very millisecond of the date: it has come, or comes by the new wall
+    is_tied: bool = False  # the wall clock was set in the ms of the date: it has come, or comes by the new time
 
 
 class WallJobTimes(JobTimes):
-    """The times of jobs on a machine whose wall is set. All moments, given and returned, are of the time that has
-    passed, over all lives.
+    """The times of jobs on a machine whose wall clock is set. All moments, given and returned, are in passed time, over
+    all lives.
     """
 
     def __init__(self, clocks: Clocks) -> None:
@@ -71,8 +71,8 @@ class WallJobTimes(JobTimes):
         clocks.on_passed, clocks.on_step = self.watch, self.note_ties
 
     def watch(self) -> None:
-        """Note that time has passed. A date that the wall was set past comes when time goes on, at the moment of the
-        step: if the wall is set back at once, the date has not come.
+        """Note that time has passed. A date that the wall clock was set past comes when time passes, at the moment of
+        the step. If the clock is set back before that, the date has not come.
         """
         clocks = self._clocks
         behind_ms = clocks.passed_ms - clocks.noted_wall_ms
@@ -84,7 +84,7 @@ class WallJobTimes(JobTimes):
         self._watched_ms = clocks.passed_ms
 
     def note_ties(self) -> None:
-        """Note the dates of this millisecond, in which the wall is about to be set."""
+        """Note the dates of this millisecond, in which the wall clock is about to be set."""
         clocks = self._clocks
         for life in self._lives.values():
             life.is_tied |= bool(life.date_ns) and -(-life.date_ns // NS_A_MS) == clocks.noted_wall_ms
@@ -94,12 +94,12 @@ class WallJobTimes(JobTimes):
         since_ns = self._clocks.since_start_ms * NS_A_MS
         life = self._lives[job.payload] = Life(job.created_ns + since_ns, date_ns)
         if date_ns and job.time_ns <= job.created_ns:
-            life.comes_ms = -(-(job.time_ns + since_ns) // NS_A_MS)  # the job came when its life began, or before
+            life.comes_ms = -(-(job.time_ns + since_ns) // NS_A_MS)  # the job came when its lifetime began, or before
         return structs.replace(record_of(job), created_ns=job.created_ns + ahead_ns, time_ns=date_ns)
 
     def served(self, job: Job, known: list[JobRecord]) -> JobRecord:
-        """Return the record of a job that a start serves. Raises Violation if the server lets it end, or come, at
-        another moment.
+        """Return the record of a job that a start serves. Raises Violation if the server lets it end, or come, at a
+        wrong moment.
         """
         found = record_of(job)
         before = next((each for each in known if each.payload == found.payload), None)
@@ -131,7 +131,7 @@ class WallJobTimes(JobTimes):
         return self._expected_ms(life) if life.comes_ms is None else life.comes_ms
 
     def _expected_ms(self, life: Life) -> int:
-        """Return when the job comes, unless the wall is set until then."""
+        """Return when the job comes, unless the wall clock is set before that."""
         clocks = self._clocks
         return max(-(-life.date_ns // NS_A_MS) + clocks.passed_ms - clocks.wall_ms, clocks.passed_ms)
 
@@ -143,8 +143,8 @@ class WallJobTimes(JobTimes):
         return not life.date_ns or self._comes_ms(life) <= now_ms
 
     def is_before(self, record: JobRecord, id: bytes, other: JobRecord, other_id: bytes) -> bool:
-        """Tell whether the job must be handed out before the other. Nothing is known of jobs that have come by a date:
-        a step may have brought several at one moment.
+        """Tell whether the job must be delivered before the other. The order of jobs that have come by a date is
+        unknown, because a step may have brought several at one moment.
         """
         if record.time_ns or other.time_ns:
             return False

@@ -1,5 +1,5 @@
-"""The workload of jobs of one seed: what its clients ask, and the configuration; all drawn from the `Random` that is
-passed in.
+"""The workload of jobs of one seed: the requests of its clients, and the configuration, drawn from the given
+`Random`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ POLICIES = {"always": "always", "50ms": "interval", "1s": "interval", "os": "os"
 
 
 class JobWorkload:
-    """The shape of one seed: where the log is, how small its segments are, what clients ask."""
+    """The properties of one seed: where the log is, how small its segments are, what clients request."""
 
     def __init__(self, rng: Random, profile: Profile) -> None:
         self.profile = profile

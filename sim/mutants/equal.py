@@ -25,7 +25,7 @@ def no_turns() -> Any:
 @mutant("two undos at once claim equal copies each for itself", "hub-equal-items")
 @contextmanager
 def claims_of_ones_own() -> Iterator[None]:
-    """Let undos take no turns: a start gives a copy to each that looks for one like it."""
+    """Let undos run without taking turns: a start gives a copy to each that looks for an equal one."""
 
     def make(right: Any) -> Any:
         def look_for(self: TransferRecovery, target: str, intents: Any) -> Any:
@@ -65,7 +65,7 @@ def time_of_puts() -> Any:
 @mutant("what finds no room at its target goes back before the file says that it stays", "hub-full-targets")
 @contextmanager
 def kept_is_late() -> Iterator[None]:
-    """Say which items stay when their slice is settled: they are in their line again by then, and may be read."""
+    """Say which items stay only when their slice is settled. By then they are in their line again, and may be read."""
 
     def at_once(right: Any) -> Any:
         return lambda self, then, now_ms: then(now_ms)

@@ -28,7 +28,7 @@ from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
 
 @mutant("a delete waits for the background task on its queue's files", "hub")
 def delete_waits() -> Any:
-    """Restore an old mistake: a client that handled the flag later in the same batch waited for ever."""
+    """Restore an old mistake: a client whose flag was handled later in the same batch waited for ever."""
 
     def make(right: Any) -> Any:
         def search(self: Deletions, queue: Queue, now_ms: int) -> None:
@@ -56,7 +56,7 @@ def flag_waits() -> Any:
 
 @mutant("a descriptor is used again within the batch of events that speaks of its last owner", "hub")
 def closed_at_once() -> Any:
-    """Restore an old mistake: events were served in their order, and sockets closed on the spot."""
+    """Restore an old mistake: events were served in their order, and sockets closed immediately."""
 
     def make(right: Any) -> Any:
         def turn(self: Hub, events: list[tuple[int, int]]) -> None:
@@ -253,7 +253,7 @@ __all__ = ["MUTANTS"]
 
 @mutant("what arrives behind a slice is understood before the slice's turn", "hub-slices")
 def slice_overtakes() -> Any:
-    """Restore an old mistake: two slices under way, and one rest that the earlier one brought forward."""
+    """Restore an old mistake: two slices were running, and one continuation, which the earlier one had scheduled."""
 
     def make(right: Any) -> Any:
         def enter(self: MemcacheParser, state: MemcacheState) -> None:
@@ -316,7 +316,7 @@ def page_piles_up() -> Any:
             if self._broker.status.is_stopping:
                 right(self, waited, now_ms)
             else:
-                self._epoch = -1  # send all queues each time, because the simulator has few
+                self._epoch = -1  # sends all queues each time, because the simulator has few
                 self._send_event(now_ms)
 
         return send_all_queues
@@ -338,7 +338,7 @@ def silence_is_believed() -> Any:
 
 @mutant("an end that comes with the handshake hides what was said before it", "hub-tls")
 def early_end_hides() -> Any:
-    """Restore an old mistake: the end of the stream was looked for in the socket alone."""
+    """Restore an old mistake: the end of the stream was looked for only in the socket."""
 
     def make(right: Any) -> Any:
         def recv(self: TlsSocket, count: int) -> bytes:
@@ -355,7 +355,9 @@ def early_end_hides() -> Any:
 
 @mutant("what has arrived under TLS is decrypted a record at a time", "hub-tls")
 def one_record() -> Any:
-    """Decrypt one record at a time. The poller tells of what is in the kernel, and of nothing that waits behind it."""
+    """Decrypt one record at a time. The poller reports bytes in the kernel, not the decrypted bytes that wait after
+    them.
+    """
 
     def make(right: Any) -> Any:
         def decrypt(self: TlsSocket) -> list[bytes]:
@@ -388,7 +390,7 @@ def half_a_record() -> Any:
 
 
 class Unspent(Share):
-    """A share with an old mistake: work is counted in requests and queues, whatever they take."""
+    """A share with an old mistake: it counts requests and queues, regardless of their time."""
 
     @property
     def is_spent(self) -> bool:

@@ -1,7 +1,7 @@
 """Broken rules of queues and their journals, and the list of all mutants.
 
-A mutant is a context manager that puts a wrong function in the place of a right one. tests/sim/mutants.md lists the
-seeds that find them.
+A mutant is a context manager that replaces a right function by a wrong one. tests/sim/mutants.md lists the seeds that
+find them.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from staniel.sim.disk.disk import Disk
 
 Mutant = Callable[[], Any]
 MUTANTS: dict[str, tuple[Mutant, str]] = {}
-"""Mutants by the sentence that says what is broken: the context manager, and the profile in which it shows."""
+"""Mutants by the sentence that describes the broken rule: the context manager, and the profile in which it is found."""
 
 
 def mutant(what: str, profile: str) -> Callable[[Mutant], Mutant]:
-    """Register a mutant under the sentence `what`, with the profile in which it shows."""
+    """Register a mutant under the sentence `what`, with the profile in which it is found."""
 
     def register(make: Mutant) -> Mutant:
         MUTANTS[what] = make, profile
@@ -44,7 +44,7 @@ def mutant(what: str, profile: str) -> Callable[[Mutant], Mutant]:
 
 @contextmanager
 def replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
-    """Replace `owner.name` by `make(the right one)` for a while."""
+    """Replace `owner.name` by `make(the right one)` within this context."""
     right = owner.__dict__[name] if isinstance(owner, type) else getattr(owner, name)
     setattr(owner, name, make(right))
     try:

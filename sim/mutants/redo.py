@@ -92,7 +92,7 @@ def checksums_are_not_compared() -> Any:
 
 
 def _numbers_of(bits: int) -> Any:
-    """Let a start read the numbers of batches as so many bits with a sign."""
+    """Let recovery read the numbers of batches as signed numbers of `bits` bits."""
 
     def make(right: Any) -> Any:
         def decode(data: Any) -> Any:

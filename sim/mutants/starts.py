@@ -109,7 +109,7 @@ def numbers_in_redo_log_used_again() -> Any:
 @mutant("what a killed process has removed counts as gone from the disk", "killed-then-cut")
 @contextmanager
 def absence_believed() -> Iterator[None]:
-    """Let a start not sync the names that it finds, as if sidecars that are not there needed no sync."""
+    """Let recovery not sync the names that it finds, as if missing sidecars needed no sync."""
 
     def sync_if_removed(fs: Fs, folder: str, names: list[str]) -> None:
         removed = False

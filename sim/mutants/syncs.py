@@ -22,8 +22,8 @@ from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
 
 @contextmanager
 def lenient_during(owner: Any, name: str, *, whatever: bool = False, silent: bool = False) -> Iterator[None]:
-    """Let a sync that fails for want of room (or `whatever`) while `owner.name` runs be an error like others; or none,
-    if it is to be `silent`.
+    """Treat a sync that fails for want of room (or, with `whatever`, for any reason) while `owner.name` runs as an
+    ordinary error; with `silent`, as no error.
     """
     inside = [0]
 

@@ -1,5 +1,5 @@
 """Histories of queues.
 
-`workload.py` asks, `conversation.py` reads the answers, `recorder.py` reports what queues record, `model.py` folds
-that, `checker.py` judges while it happens and `promises.py` after a crash; `run.py` joins them.
+`workload.py` makes the requests, `conversation.py` reads the replies, `recorder.py` reports the changes of queues,
+`model.py` applies them, `checker.py` judges during a life and `promises.py` after a crash. `run.py` joins them.
 """

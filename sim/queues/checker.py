@@ -1,8 +1,8 @@
-"""The checker of queues while a history runs: every fact that a queue records needs a cause, every answer needs its
-fact.
+"""The checker of queues while a history runs. Every change that a queue records needs a cause; every reply needs its
+change.
 
-At the end are answers that the model can give by itself, when nothing else has happened in between: a miss, a peek,
-statistics. What a crash has left is judged in promises.py.
+At the end are replies that the model can predict if nothing else has happened in between: a miss, a peek, statistics.
+promises.py judges what a crash has left.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class CheckedClient(Protocol):
 
 
 class Put(Struct, eq=False):
-    """An item of a put request. `queues`: where it has been added; `expected`: where it had to be, as things stood
-    then.
+    """An item of a put request. `queues`: where it has been added. `expected`: where it should have been added at that
+    moment.
     """
 
     request: Request
@@ -50,14 +50,14 @@ class Put(Struct, eq=False):
 
 
 class Taken(Struct, eq=False):
-    """An item that has left `queue` for good, and has not been shown to a client yet."""
+    """An item that has left `queue` for good, and that no client has seen yet."""
 
     record: Record
     is_excused: bool
 
 
 class Checker:
-    """The checker of one server's life. `targets` and aliases come from the configuration: `legs(name)` are the queues
+    """The checker of one server's life. `targets` and aliases come from the configuration. `legs(name)` are the queues
     that a put to `name` goes to.
     """
 
@@ -67,20 +67,20 @@ class Checker:
         self.pasts: StatedPasts = {}  # of all lives; the run replaces it
         self.clients: list[CheckedClient] = []
         self.counts_deliveries = False  # count deliveries over all lives; elsewhere settings and rewrites interfere
-        self.deleting: list[str] = []  # queues that clients had asked to delete before they left, once for each request
+        self.deleting: list[str] = []  # queues that clients asked to delete before they left, once for each request
         self.aliases: Mapping[str, Sequence[str]] = {}
-        self.now_ms = 0  # with `clocks`, the time that has passed over all lives
-        self.clocks: Clocks | None = None  # the clocks of a machine whose wall is set
+        self.now_ms = 0  # with `clocks`, the passed time over all lives
+        self.clocks: Clocks | None = None  # of a machine whose wall clock is set
         self.first_added: dict[tuple[str, bytes], Record] = {}  # the first record of an item, by queue and item
         self.taken: dict[str, list[Taken]] = {}
         self.opened: dict[str, list[Reading]] = {}
         self.transcript: list[tuple[str, str, str]] = []
         self.facts = 0
-        self.ambiguous: list[tuple[Record, list[Record]]] = []  # what was taken for the source of a copy, and equals
+        self.ambiguous: list[tuple[Record, list[Record]]] = []  # supposed sources of copies, and equal items
         self.left: set[tuple[str, bytes]] = set()  # (queue, item) removed in this turn: a peek may have come before
-        self.unheard: list[tuple[str, bytes]] = []  # removed for a client that left; may come back, also later
-        self.brought: set[str] = set()  # in this turn, before others, which the server opens and aborts for that
-        self.ended = 0  # open reads that clients were told are over
+        self.unheard: list[tuple[str, bytes]] = []  # removed for a client that left; may return, also later
+        self.brought: set[str] = set()  # brought before others in this turn, which the server opens and aborts for that
+        self.ended = 0  # open reads that clients were told have ended
         self.answers = 0
 
     def begins(self, queue: Queue) -> None:
@@ -134,12 +134,12 @@ class Checker:
         self.transcript.append(("fact", queue.name, f"passed over {shown(item.data)}"))
 
     def _tell_true_times(self, model: QueueModel, record: Record, clocks: Clocks) -> None:
-        """Set the true times of a record: a life must last as long as its expiry lies behind its put; a date comes when
-        the wall shows it.
+        """Set the true times of a record. A lifetime must last as long as its expiry lies after its put. A date comes
+        when the wall clock shows it.
         """
         first = self.first_added.setdefault((model.name, record.data), record)
         passed_ms = clocks.passed_ms
-        if first is not record:  # the item comes back to its queue, with its earlier times
+        if first is not record:  # the item returns to its queue with its earlier times
             record.added_ms, record.expires_ms, record.date_ms = first.added_ms, first.expires_ms, first.date_ms
             record.is_doubtful = first.is_doubtful
             return
@@ -166,8 +166,8 @@ class Checker:
             self._ended(model, queue, fact, model.readings.pop(fact.xid))
 
     def _count_delivery(self, queue: Queue, record: Record) -> None:
-        """Count a delivery. Under max_deliveries an item is delivered so often at most, whatever became of its readers
-        and of the server. Where journals are rewritten the count begins anew.
+        """Count a delivery. With max_deliveries an item is delivered at most that often, whatever happens to its
+        readers and to the server. Where journals are rewritten, the count begins again.
         """
         record.deliveries += 1
         limit = queue.config.max_deliveries
@@ -187,7 +187,7 @@ class Checker:
         if (model.name, record.data) in self.unheard:
             self.unheard.remove((model.name, record.data))
             self.brought.add(model.name)
-            model.total_items -= 1  # the put has counted it already
+            model.total_items -= 1  # the put has already counted it
             model.put_bytes -= len(record.data)
             return
         self._moved(model, record)
@@ -206,8 +206,8 @@ class Checker:
                 is_equal = record.data == copy.data and record.moved_to is None
                 if not is_equal:
                     continue
-                # If several queues have that item, it left the one in which it is open and no client has it; if one
-                # queue has it twice, its past tells.
+                # If several queues have that item, it left the one in which it is open without a client. If one queue
+                # has it twice, its past identifies it.
                 rank = id(record) in sent, may_be_copy(record, copy), record.past == copy.past
                 equal = [*equal, record] if rank == best else [record] if rank > best else equal
                 if may_be is None or rank > best or (rank == best and rank[0]):
@@ -220,8 +220,8 @@ class Checker:
             self.ambiguous.append((may_be, equal))
 
     def _was_meant(self, record: Record) -> bool:
-        """Tell whether a copy may be of `record` for which an equal item was taken that has not left yet, and note that
-        it is: where both are on their way to one queue, this is known only when one of them leaves.
+        """Tell whether a copy may be of `record` although an equal item, which has not left yet, was taken for its
+        source; if so, note that. If both are on their way to one queue, this is known only when one of them leaves.
         """
         for taken, others in self.ambiguous:
             if taken.moved_to is not None and any(each is record for each in others):
@@ -259,14 +259,14 @@ class Checker:
         reading.fate = Fate.ABORTED
         gone = reading.holder is not None and reading.holder not in self.clients
         unanswered = any(one.is_leaving or any(request.aborts(name) for request in one.unanswered) for one in holders)
-        # It moves to a queue that a reload has removed.
+        # The item moves to a queue that a reload has removed.
         called_off = reading.holder is None and bool(model.targets) and not queue.config.expire_to_queue
         is_kept_out = reading.holder is None and any(map(self._is_full, model.targets))
         if not (gone or unanswered or timed_out or called_off or is_kept_out or reading.asked_back):
             raise Violation(Kind.DUPLICATED, f"{shown(record.data)} went back to {name} without a cause")
 
     def _is_full(self, name: str) -> bool:
-        """Tell whether the target of a move may have no room any more for what is on its way."""
+        """Tell whether the target of a move may have no room for the items on their way."""
         queue = self.model(name).queue
         if queue is None:
             return False
@@ -283,12 +283,12 @@ class Checker:
             self.goes_on(request.queue, request.target)
 
     def goes_on(self, source: str, target: str) -> None:
-        """Note that a move was asked for, or that a start goes on with one that an accident has cut off."""
+        """Note that a move was requested, or that a start continues one that an accident has cut off."""
         self.model(source).targets.add(target)
         self.model(source).moved_to.add(target)
 
     def on_answer(self, client: CheckedClient, who: str, answer: Answer) -> list[Acknowledgement]:
-        """Note a part of an answer and return what it promises once it has reached the client."""
+        """Note a part of a reply. Return what it promises once it has reached the client."""
         self.answers += 1
         request = answer.request
         before = self.ended
@@ -310,7 +310,7 @@ class Checker:
         acknowledged(mark)
 
     def _rests_on(self, request: Request, answer: Answer, ended: int) -> list[str]:
-        """Return the queues whose last change an answer tells of. `ended`: open reads that were over with it."""
+        """Return the queues whose last change a reply shows. `ended`: open reads that ended with it."""
         want, end = request.want, answer.end
         if end.startswith(("CLIENT_ERROR", "SERVER_ERROR", "ERROR", "NOT_", "-")):
             return []
@@ -318,7 +318,7 @@ class Checker:
             return sorted(self.legs(request.queue)) if end != "+0" else []
         if want in SHOWS_ITEMS or want in (Want.TEXT_GET, Want.TEXT_PEEK):
             if not answer.items and not ended and request.waits:
-                return []  # the wait timed out, perhaps before an item came that has been recorded by now
+                return []  # the wait timed out, perhaps before an item came that is recorded by now
             return [name for name, _ in answer.items] + ([request.queue] if want is not Want.MANY else [])
         if want is Want.MOVE:
             return [request.queue, request.target] if end != "MOVED 0" else []
@@ -377,7 +377,7 @@ class Checker:
             candidates = [each for each in self.opened.get(name, ()) if each.record.data == data]
             if not candidates:
                 raise self._not_his(name, data)
-            # A reading without a holder was handed to a client that has left since.
+            # A reading without a holder was delivered to a client that has left since.
             reading = next((each for each in candidates if not each.asked_back), candidates[0])
             self.opened[name].remove(reading)
             reading.holder = client
@@ -386,11 +386,11 @@ class Checker:
             removed = [each for each in self.taken.get(name, ()) if each.record.data == data]
             if not removed:
                 raise self._not_his(name, data)
-            # One that is excused was removed for a client that has left since.
+            # An excused item was removed for a client that has left since.
             self.taken[name].remove(min(removed, key=lambda each: each.is_excused))
 
     def _end_before_open(self, client: CheckedClient, request: Request, name: str) -> None:
-        if request.count:  # not the first item of this answer
+        if request.count:  # this is not the first item of the reply
             return
         request.count = 1
         if request.want is Want.CLOSE_OPEN:
@@ -406,7 +406,7 @@ class Checker:
             self._end_reading(client, request, Want.CLOSE, request.queue)
 
     def _end_reading(self, client: CheckedClient, request: Request, want: Want, name: str) -> None:
-        """End the oldest open read, as the answer says."""
+        """End the oldest open read, as the reply says."""
         held = client.held.get(name)
         closes = want in CLOSERS
         if not held or (not closes and want is not Want.ABORT):
@@ -429,8 +429,8 @@ class Checker:
         reading.asked_back = True
 
     def _may_have_timed_out(self, model: QueueModel, reading: Reading) -> bool:
-        """Tell whether the open read may have timed out, by any time-out that the queue has had: an item may rest for a
-        while before it goes back.
+        """Tell whether the open read may have timed out, by any time-out that the queue has had: an item may be delayed
+        before it returns.
         """
         model.note_settings()
         return any(self.now_ms >= reading.opened_ms + timeout_ms for timeout_ms in model.timeouts_ms)
@@ -442,7 +442,7 @@ class Checker:
             raise self._not_his(name, data)
 
     def _not_his(self, name: str, data: bytes) -> Violation:
-        """Return the violation for an item that was shown and that the queue has not given away just now."""
+        """Return the violation for an item that was shown although the queue has not just delivered it."""
         model = self.model(name)
         what = f"{name} gave {shown(data)} away"
         if data not in self.puts:
@@ -456,7 +456,7 @@ class Checker:
 
     def check_turn(self) -> None:
         """Check that all items taken in this turn were shown to a client, or had another cause. A transfer that lands
-        behind the turn's end hands its item to a waiting client: the answer leaves in the next turn.
+        after the turn's end delivers its item to a waiting client, whose reply leaves in the next turn.
         """
         if any(client.has_delivery for client in self.clients):
             return
@@ -476,8 +476,8 @@ class Checker:
         self.brought.clear()
 
     def on_leave(self, client: CheckedClient) -> None:
-        """Note that a client is about to disconnect. Its latest items go back, at once or later, and a deletion that
-        was put off is carried out.
+        """Note that a client is about to disconnect. Its latest items return, at once or later, and its postponed
+        deletions are carried out.
         """
         self.deleting += [request.queue for request in client.unanswered if request.want is Want.DELETE]
         for name, opened in self.opened.items():
@@ -497,8 +497,8 @@ class Checker:
         return model
 
     def legs(self, name: str, exactly: bool = False) -> set[str]:
-        """Return the queues that an item goes to if it is put to `name`. `exactly`: only the served queues that get the
-        item; otherwise also the queues that record that it is not meant for them, and deleted children.
+        """Return the queues that an item put to `name` goes to. With `exactly`, only the served queues that get the
+        item; otherwise also deleted children, and the queues that record that it is not meant for them.
         """
         if name in self.aliases:
             return {leg for target in self.aliases[name] for leg in self.legs(target, exactly)}
@@ -531,7 +531,7 @@ def audit(model: QueueModel, answer: Answer, now_ms: int) -> None:
     want = answer.request.want
     queue = model.queue
     if queue is None or queue.gets_paused or queue.config.expire_to_queue or not answer.end:
-        return  # expired items may have left the line, and not yet the journal
+        return  # expired items may have left the line but not yet the journal
     if want is Want.PUT and answer.end == "NOT_STORED":
         _check_refusal(model, now_ms)
     elif want in MISSES and answer.end == "END" and not answer.items:
@@ -548,7 +548,7 @@ def audit(model: QueueModel, answer: Answer, now_ms: int) -> None:
 
 
 def _check_refusal(model: QueueModel, now_ms: int) -> None:
-    """Check a refused put: expired items may not have taken the room."""
+    """Check a refused put: the refusal must not be due to expired items."""
     assert model.queue is not None
     config, ready = model.queue.config, model.now.ready
     alive = [record for record in ready if record.is_doubtful or not record.is_over(now_ms)]
@@ -568,7 +568,7 @@ def audit_stats(models: dict[str, QueueModel], answer: Answer, now_ms: int) -> N
         if model.queue is None or f"queue_{name}_items" not in said:
             continue
         if model.begun_after_facts > answer.request.after_facts:
-            continue  # the answer took several turns: it may show an earlier queue of that name
+            continue  # the reply took several turns, and may show an earlier queue of that name
         for key, number in _expected(model):
             answered = said.get(f"queue_{name}_{key}")
             if answered != str(number):
@@ -584,7 +584,7 @@ def _bytes_of(records: list[Record]) -> int:
 
 
 def _check_within(what: str, answered: str, least: int, most: int) -> None:
-    """Check that a statistic is between two bounds: expired items may have been swept, and may stand in the line."""
+    """Check that a statistic is between two bounds, because expired items may have been swept or not."""
     if not least <= int(answered) <= most:
         raise Violation(Kind.STATISTICS, f"{what} is {answered}, the model says {least} to {most}")
 
@@ -605,7 +605,7 @@ def _expected(model: QueueModel) -> list[tuple[str, int]]:
 
 
 def _alive(model: QueueModel, now_ms: int) -> list[Record]:
-    """Return the items that may be handed out."""
+    """Return the items that may be delivered."""
     assert model.queue is not None
     max_age_ms = model.queue.config.max_age_ms
     return [

@@ -1,4 +1,4 @@
-"""The requests of simulated clients in the memcache and text protocols, and the parser of the answers."""
+"""The requests of simulated clients in the memcache and text protocols, and the parser of the replies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from staniel.sim.conversation import Conversation
 
 
 class Want(Enum):
-    """The kinds of request; text's have meanings of their own."""
+    """The kinds of request. The text protocol's have meanings of their own."""
 
     PUT = "put"
     GET = "get"
@@ -50,8 +50,8 @@ OPENERS = frozenset((Want.OPEN, Want.CLOSE_OPEN, Want.MONITOR, Want.TEXT_GET, Wa
 
 
 class Request(Struct, eq=False):
-    """A request. `keys` are those of a get of several: (what it wants, queue). `silent`: no answer comes. `is_over`:
-    what it puts has expired long ago.
+    """A request. `keys` are those of a get of several: (what it wants, queue). `silent`: it gets no reply. `is_over`:
+    the items that it puts have expired long ago.
     """
 
     want: Want
@@ -64,11 +64,11 @@ class Request(Struct, eq=False):
     opens: bool = False
     silent: bool = False
     is_over: bool = False
-    after_facts: int = 0  # how many facts had been recorded before
+    after_facts: int = 0  # how many changes had been recorded before
 
     @property
     def waits(self) -> bool:
-        """True if its answer may be the end of a wait."""
+        """True if its reply may be the end of a wait."""
         is_text = self.want in (Want.TEXT_GET, Want.TEXT_PEEK)
         return b"/t=" in self.line or (is_text and len(self.line.split()) > 2)
 
@@ -98,7 +98,7 @@ class Request(Struct, eq=False):
 
 
 class Answer(Struct, eq=False):
-    """A part of the answer to `request`: items, and the `end` line once it is complete ("" before that)."""
+    """A part of the reply to `request`: items, and the `end` line once it is complete ("" before that)."""
 
     request: Request
     items: list[tuple[str, bytes]]
@@ -107,7 +107,7 @@ class Answer(Struct, eq=False):
 
 
 class QueueConversation(Conversation):
-    """The requests and answers of a connection in the memcache protocol, or in the text protocol, whose lines end with
+    """The requests and replies of a connection in the memcache protocol, or in the text protocol, whose lines end with
     a line feed alone.
     """
 

@@ -1,7 +1,6 @@
-"""The reference model: a queue as a plain list and a dictionary, folded from the facts that the real one records.
+"""The reference model: a queue as a plain list and a dictionary. It applies the recorded changes of the real queue.
 
-It also tells what the statistics must be. Limits, expiry and waits are not in it: the checker decides whether a fact
-had a cause.
+It also predicts the statistics. It has no limits, expiry and waits: the checker decides whether a change had a cause.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from staniel.queues.stream.queue import StreamQueue
 
 
 class Fate(Enum):
-    """The fate of an open read."""
+    """The end of an open read."""
 
     OPEN = "open"
     CONFIRMED = "confirmed"
@@ -29,11 +28,13 @@ class Fate(Enum):
 
 
 SWEPT = b"the place of an item that expired"
-"""The payload that stands for a remnant. Not b"": a stand-in of a pack that is handed out looks so."""
+"""The payload that stands for a remnant. It differs from b"", which a wrongly delivered stand-in of a pack
+would have.
+"""
 
 
 class Record(Struct, eq=False):
-    """An item in a queue. `moved_to`: it has a copy in another queue already, and will leave this one."""
+    """An item in a queue. `moved_to`: the item has a copy in another queue, and will leave this one."""
 
     data: bytes
     added_ms: int
@@ -41,12 +42,12 @@ class Record(Struct, eq=False):
     moved_to: Move | None = None
     past: bytes = b""  # encoded
     first_put_ms: int = 0
-    date_ms: int = 0  # expires when the wall shows this; `expires_ms` is then the same moment in passed time
-    is_doubtful: bool = False  # the wall had shown its date, and was set back: the item may be gone or be handed out
-    deliveries: int = 0  # opens that have survived every accident so far, and those of this life
+    date_ms: int = 0  # expires when the wall clock shows this; `expires_ms` is the same moment in passed time
+    is_doubtful: bool = False  # the wall clock had shown its date, and was set back: the item may have expired or not
+    deliveries: int = 0  # opens that have survived every accident, and those of this life
 
     def is_over(self, now_ms: int) -> bool:
-        """Tell whether the item's own life has ended: it may have been swept, so that only its place is left."""
+        """Tell whether the item's own lifetime has ended: it may have been swept, so that only its place is left."""
         return self.is_doubtful or 0 < self.expires_ms < now_ms
 
     def has_expired(self, max_age_ms: int, now_ms: int) -> bool:
@@ -56,14 +57,14 @@ class Record(Struct, eq=False):
 
 
 class Move(Struct, eq=False):
-    """The copy of an item that changes queues: the fact with number `at` of queue `target` added it."""
+    """The copy of an item that changes queues. Change number `at` of queue `target` added it."""
 
     target: str
     at: int
 
 
 class Reading(Struct, eq=False):
-    """An open read. `holder`: the client that was told of it; `asked_back`: its holder has aborted it."""
+    """An open read. `holder`: the client that got the item. `asked_back`: its holder has aborted it."""
 
     record: Record
     xid: int
@@ -74,7 +75,7 @@ class Reading(Struct, eq=False):
 
 
 class Verb(Enum):
-    """The facts of `queues/changes.py`, the end of a queue, and an item of its journal that is not meant for it."""
+    """The changes of `queues/changes.py`, the end of a queue, and an item of its journal that is not meant for it."""
 
     ADD = "added"
     PASS = "passed over"
@@ -92,7 +93,7 @@ class Fact(Struct, frozen=True):
 
 
 class Impossible(Exception):
-    """A fact that cannot follow from those before it."""
+    """The error for a change that cannot follow from those before it."""
 
 
 class State:
@@ -103,7 +104,7 @@ class State:
         self.open = open_reads
 
     def apply(self, fact: Fact) -> Record | None:
-        """Apply a fact and return the record that it is about. Raises Impossible."""
+        """Apply a change. Return the record that it is about. Raises Impossible."""
         verb, xid = fact.verb, fact.xid
         if verb is Verb.ADD:
             assert fact.record is not None
@@ -136,7 +137,7 @@ class State:
 
 
 class Written(Struct, frozen=True):
-    """A commit: the file had `facts` of the queue's facts then; `sync_ms` is the sync policy of that moment."""
+    """A commit: the file had `facts` of the queue's changes then; `sync_ms` is the sync policy of that moment."""
 
     at_ms: int
     facts: int
@@ -151,34 +152,34 @@ class QueueModel:
         self.base = base
         self.facts: list[Fact] = []
         self.base_deliveries = {id(record): record.deliveries for record in base}
-        self.base_xids: list[int] = []  # xids of the first items of `base`: recovery has not ended these reads yet
+        self.base_xids: list[int] = []  # xids of the first items of `base`, whose reads recovery has not ended yet
         self.now = self.first_state()
         self.queue: Queue | None = None
         self.readings: dict[int, Reading] = {}
         self.is_journaled = True
         self.is_reader = False  # it shares a journal, see promises.py
-        self.is_being_removed = False  # its files are on their way out, and no fact says so yet
-        self.was_lax = False  # facts were recorded under another policy than "always"
-        self.journaled_facts = 0  # how many facts the last commit has written
-        self.expired: set[int] = set()  # numbers of facts that only time has caused
+        self.is_being_removed = False  # its files are being removed, and no change says so yet
+        self.was_lax = False  # changes were recorded under another policy than "always"
+        self.journaled_facts = 0  # how many changes the last commit has written
+        self.expired: set[int] = set()  # numbers of changes that were caused by time alone
         self.written: list[Written] = []
         self.promised_after_kill = 0
         self.promised_after_power_loss = 0
-        self.begun_after_facts = 0  # how many facts of all queues came before it in this life
+        self.begun_after_facts = 0  # how many changes of all queues came before its first one in this life
         self.total_items = 0
         self.put_bytes = 0
         self.opened = 0
         self.aborted = 0
         self.is_always = False
-        self.always_since = 0  # later facts were recorded under sync_journal = "always"
+        self.always_since = 0  # later changes were recorded under sync_journal = "always"
         self._noted: QueueConfig | None = None
         self.timeouts_ms: set[int] = set()
         self.had_delay = False
-        self.moved_to: set[str] = set()  # queues to which operators have asked to move its items
+        self.moved_to: set[str] = set()  # queues to which operators asked to move its items
         self.targets: set[str] = set()  # queues to which it sends items, or has sent some
 
     def first_state(self) -> State:
-        """Return the state that this life has begun with."""
+        """Return the state at the beginning of this life."""
         count = len(self.base_xids)
         return State(self.base[count:], dict(zip(self.base_xids, self.base, strict=False)))
 
@@ -193,15 +194,13 @@ class QueueModel:
         self.total_items = self.put_bytes = self.opened = self.aborted = 0
 
     def _begin_with_open_reads(self, queue: Queue) -> None:
-        """Begin with the open reads of an earlier life: recovery ends them in the turns that follow, without a
-        request.
-        """
+        """Begin with the open reads of an earlier life. Recovery ends them in the next turns, without a request."""
         self.base_xids = sorted(queue.open_reads)
         self.now = self.first_state()
         self.readings = {xid: Reading(record, xid, 0, asked_back=True) for xid, record in self.now.open.items()}
 
     def note_settings(self) -> None:
-        """Note the settings under which the next facts happen; they change with a reload."""
+        """Note the settings under which the next changes happen. A reload changes them."""
         if self.queue is None or self.queue.config is self._noted:
             return
         config = self._noted = self.queue.config
@@ -225,7 +224,7 @@ class QueueModel:
         self.queue = None
 
     def apply(self, fact: Fact) -> Record | None:
-        """Note a fact. Raises Impossible."""
+        """Note a change. Raises Impossible."""
         self.note_settings()  # a reload may have come in the same tick
         record = self.now.apply(fact)
         self.facts.append(fact)
@@ -240,7 +239,9 @@ class QueueModel:
         return record
 
     def count_deliveries(self, facts: int) -> None:
-        """Set the deliveries of each record to its opens in the first `facts` facts: an accident has left no others."""
+        """Set the deliveries of each record to its opens in the first `facts` changes, because an accident has lost the
+        others.
+        """
         for record in self.base:
             record.deliveries = self.base_deliveries.get(id(record), 0)
         state = self.first_state()
@@ -253,7 +254,7 @@ class QueueModel:
                 opened.deliveries += fact.verb is Verb.OPEN
 
     def states(self, since: int = 0) -> Iterator[tuple[int, State]]:
-        """Yield (number of facts, state) from `since` on; the state is good until the next one is asked for."""
+        """Yield (number of changes, state) from `since` on. A state is valid until the next one is requested."""
         state = self.first_state()
         if not since:
             yield 0, state
@@ -268,8 +269,8 @@ class QueueModel:
 
 
 def facts_of(change: Change) -> Iterator[Fact]:
-    """Yield a change of a queue as the model's facts. Changes are told apart by name: one of several items is as many
-    facts.
+    """Yield a change of a queue as the model's changes. A change of several items becomes one for each. Classes are
+    compared by name.
     """
     kind = type(change).__name__
     if kind == "Added":

@@ -1,5 +1,5 @@
-"""The check of the pasts of items. A past is set when an item leaves its queue by itself, and is the same after any
-accident. It may be missing where the format has no place for it (libkestrel's); it may never be another item's.
+"""The check of the pasts of items. A past is set when an item leaves its queue by itself, and stays the same after any
+accident. It may be missing where the format has no place for it (libkestrel's). It must never be another item's.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from staniel.sim.queues.model import QueueModel, Record
 from staniel.sim.violations import Kind, Violation, shown
 
 StatedPasts = dict[tuple[str, bytes], set[bytes]]
-"""The encoded pasts that an item, known by its payload, has had in a queue, over all lives; b"": it had none there."""
+"""The encoded pasts that an item, identified by its payload, has had in a queue, over all lives; b"": it had none
+there.
+"""
 
 
 def check_transfer(source: QueueModel, target: QueueModel, left: Record, copy: Record, now_ms: int) -> None:
-    """Judge the past of a copy that has come to `target` because `left` was in `source`. Raises Violation."""
+    """Judge the past of a copy that came to `target` because `left` was in `source`. Raises Violation."""
     queue = source.queue
     if copy.past == left.past and (
         target.name in source.moved_to or (queue is not None and target.name == queue.config.expire_to_queue)
@@ -37,14 +39,14 @@ def check_transfer(source: QueueModel, target: QueueModel, left: Record, copy: R
 
 
 def may_be_copy(left: Record, copy: Record) -> bool:
-    """Tell whether the past of `copy` is that of `left` rather than of another item with the same payload."""
+    """Tell whether the past of `copy` is that of `left` rather than that of another item with the same payload."""
     past = _decoded(copy)
     return past is None or copy.past == left.past or past.put_ms == left.first_put_ms
 
 
 def check_start(model: QueueModel, queue: Queue, stated: StatedPasts) -> None:
-    """Judge the pasts of what `queue` holds after recovery: each was stated for this item in this queue. An item that
-    has been there twice may have either. Raises Violation.
+    """Judge the pasts of the items in `queue` after recovery: each must have been stated for this item in this queue.
+    An item that was there twice may have either. Raises Violation.
     """
     if model.is_reader or not model.is_journaled:
         return
@@ -57,7 +59,7 @@ def check_start(model: QueueModel, queue: Queue, stated: StatedPasts) -> None:
             why = f"{shown(item.data)} of {queue.name} has the past {past_of(item)} after a restart, and had {had}"
             raise Violation(kind, why)
     for record, item in zip(model.base, items, strict=False):
-        if record.data == item.data:  # the record may be another one of an item that was in the queue twice
+        if record.data == item.data:  # the record may be the other one of an item that was in the queue twice
             past = past_of(item)
             record.past, record.first_put_ms = past_bytes(item), item.added_ms if past is None else past.put_ms
 

@@ -1,10 +1,10 @@
-"""The content that each queue may have after an accident, by its policy, and the check of what was found. Source:
-docs/durability.md.
+"""The content that each queue may have after an accident, according to its policy, and the comparison with what was
+found. Source: docs/durability.md.
 
-A queue with a journal of its own has one line of facts, so what a crash leaves must be the state after some first part
-of them, no shorter than promised. A queue that reads a shared journal has two files: the items, of which a first part
-is left, and its own, which has the ids that it has confirmed. Each of the two may be further than promised, and the
-other not. An item that moves is in one of two queues.
+A queue with a journal of its own has one sequence of changes, so a crash must leave the state after some first part of
+them, no shorter than promised. A queue that reads a shared journal has two files: the items, of which a first part is
+left, and its own, with the ids that it has confirmed. Each of the two may contain more than promised while the other
+does not. An item that moves is in one of two queues.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Accident(Enum):
 
 
 class Promised(Protocol):
-    """A history of facts, and how many of them must survive a kill or a power loss."""
+    """A sequence of changes, and how many of them must survive a kill or a power loss."""
 
     promised_after_kill: int
     promised_after_power_loss: int
@@ -43,7 +43,7 @@ class Promised(Protocol):
 
 
 class Acknowledgement(Struct, frozen=True):
-    """The facts that an answer rests on: the first `facts` of a queue; `always`: it rests on their sync, too."""
+    """The changes that a reply depends on: the first `facts` of a queue. `always`: it depends on their sync, too."""
 
     model: QueueModel
     facts: int
@@ -51,8 +51,8 @@ class Acknowledgement(Struct, frozen=True):
 
 
 def acknowledgement_of(model: QueueModel) -> Acknowledgement:
-    """Return what an answer about this queue promises now. The drop of an item that has expired is written by itself:
-    an answer about an earlier change does not wait for that.
+    """Return what a reply about this queue promises now. The drop of an expired item is written separately: a reply
+    about an earlier change does not wait for it.
     """
     count = len(model.facts)
     while model.is_reader and count in model.expired:
@@ -62,7 +62,7 @@ def acknowledgement_of(model: QueueModel) -> Acknowledgement:
 
 
 def acknowledged(mark: Acknowledgement) -> None:
-    """Note that the answer has reached its client."""
+    """Note that the reply has reached its client."""
     model = mark.model
     model.promised_after_kill = max(model.promised_after_kill, mark.facts)
     if mark.always:
@@ -70,7 +70,7 @@ def acknowledged(mark: Acknowledgement) -> None:
 
 
 def committed(model: QueueModel, now_ms: int) -> None:
-    """Note that a tick has written what was recorded."""
+    """Note that a tick has written all recorded changes."""
     model.note_settings()
     count = len(model.facts)
     if count > model.journaled_facts and model.queue is not None:
@@ -79,7 +79,9 @@ def committed(model: QueueModel, now_ms: int) -> None:
 
 
 def synced(model: QueueModel, began_ms: int) -> None:
-    """Note a sync that began at `began_ms`, or that none was due then: commits whose interval was over are durable."""
+    """Note a sync that began at `began_ms`, or that none was due then. Commits whose sync interval had passed by then
+    are durable.
+    """
     for written in model.written:
         if 0 < written.sync_ms <= began_ms - written.at_ms:
             model.promised_after_power_loss = max(model.promised_after_power_loss, written.facts)
@@ -93,14 +95,14 @@ def check(
     sync_failed: bool = False,
     now_ms: int = 0,
 ) -> dict[str, list[Record]]:
-    """Check what was found, and return what each queue holds now, as records. `sync_failed`: that ended the process.
-    `now_ms`: when it did. Raises Violation.
+    """Check what was found, and return what each queue has now, as records. `sync_failed`: a failed sync ended the
+    process, at `now_ms`. Raises Violation.
     """
     for name in found:
         if name not in models:
             raise Violation(Kind.INVENTED, f"queue {name} holds {listed(found[name])}, and nothing was ever put to it")
     for model in models.values():
-        model.note_settings()  # a reload may have come in the tick that was not committed
+        model.note_settings()  # a reload may have come in the uncommitted tick
     fits = {
         name: _fits(model, found.get(name, []), accident, sync_failed or _was_lax(models, name), now_ms)
         for name, model in models.items()
@@ -112,7 +114,7 @@ def check(
 
 
 def _was_lax(models: dict[str, QueueModel], name: str) -> bool:
-    """Tell whether some of this queue's facts fell under another policy than "always": a child's items are its
+    """Tell whether some of this queue's changes happened under another policy than "always". A child's items are its
     parent's.
     """
     parent = models.get(parent_of(name))
@@ -150,7 +152,7 @@ def _disagreement(models: dict[str, QueueModel], fits: dict[str, list[Fit]], nam
 
 
 def least(model: Promised, accident: Accident) -> int:
-    """Return how many facts must have survived."""
+    """Return how many changes must have survived."""
     if accident is Accident.STOP:
         return len(model.facts)
     if accident is Accident.KILL:
@@ -165,7 +167,7 @@ def _fits(model: QueueModel, found: list[bytes], accident: Accident, may_have_ho
         return [Fit(len(model.facts), [], [], [])]
     since = least(model, accident)
     if model.is_reader:
-        # A failed sync in one thread can let the next one in the other succeed without the lost bytes.
+        # A failed sync in one thread can let the next one, in the other thread, succeed without the lost bytes.
         fits = reader_fits(model, found, since, may_have_holes=may_have_holes and accident is Accident.POWER)
     else:
         fits = [fit for count, state in model.states(since) for fit in matches(state, found, count, now_ms)]
@@ -177,7 +179,7 @@ def _fits(model: QueueModel, found: list[bytes], accident: Accident, may_have_ho
 
 
 def _explained(model: QueueModel, found: list[bytes], since: int, accident: Accident) -> Violation:
-    """Return the violation, in the client's terms, if nothing of the history fits."""
+    """Return the violation, in the client's terms, if no part of the history fits."""
     ever = Counter(record.data for record in model.base)
     ever.update(fact.record.data for fact in model.facts if fact.record is not None)
     _, promised = next(model.states(since))
@@ -201,7 +203,7 @@ def _explained(model: QueueModel, found: list[bytes], since: int, accident: Acci
 
 
 def _taken_since(model: QueueModel, since: int) -> Counter[bytes]:
-    """Return the items that have left the queue, or may have, after fact `since`."""
+    """Return the items that have left the queue, or may have, after change `since`."""
     _, before = next(model.states(since))
     after = {id(record) for record in model.now.recovered()}
     gone = Counter(record.data for record in before.recovered() if id(record) not in after)
@@ -213,8 +215,9 @@ def _taken_since(model: QueueModel, since: int) -> Counter[bytes]:
 
 
 class Fit(Struct, eq=False):
-    """A number of facts whose state is what was found, the items that recovery has removed from it because their
-    copies are elsewhere. An item of which only the place is left is over for good, although the clock may be set back.
+    """A number of changes after which the state is what was found, and the items that recovery has removed from it
+    because their copies are elsewhere. An item with only its place left has expired for good, although the clock may be
+    set back.
     """
 
     count: int
@@ -225,12 +228,12 @@ class Fit(Struct, eq=False):
 
 def matches(state: State, found: list[bytes], count: int, now_ms: int = 0) -> list[Fit]:
     """Return the ways in which `found` is this state, except for items whose copy may have arrived elsewhere, and for
-    those that had expired: a rewrite may have kept their places alone, and an undo under way may have removed these.
+    expired ones: a rewrite may have kept only their places, and a running undo may have removed these.
 
     There can be several ways: of equal items any may be the one that has left.
     """
     records = state.recovered()
-    # By how much of `found` is explained, and which items with a copy elsewhere are in that.
+    # By how much of `found` is explained, and which items with a copy elsewhere are in that part.
     ways: dict[tuple[int, tuple[int, ...]], Fit] = {(0, ()): Fit(count, [], [], [])}
     for number, record in enumerate(records):
         fewest = len(found) - (len(records) - number - 1)
@@ -257,8 +260,8 @@ def _without_item(fit: Fit, record: Record) -> Fit:
 
 
 class Entry(Struct, eq=False):
-    """An item of a reader, by the numbers of the facts that added and removed it, from 1 on. `came` 0: it was there
-    when the history began; `went` 0: it is still there.
+    """An item of a reader, with the numbers, from 1 on, of the changes that added and removed it. `came` 0: it was
+    there when the history began. `went` 0: it is still there.
     """
 
     record: Record
@@ -266,7 +269,7 @@ class Entry(Struct, eq=False):
     went: int = 0
 
     def must_be_there(self, promised: int) -> bool:
-        """Tell whether the item must be there. An item whose copy is elsewhere may have been removed by recovery."""
+        """Tell whether the item must be there. Recovery may have removed an item whose copy is elsewhere."""
         return not self.went and self.came <= promised and self.record.moved_to is None
 
     def must_be_gone(self, promised: int) -> bool:
@@ -274,10 +277,10 @@ class Entry(Struct, eq=False):
 
 
 def reader_fits(model: QueueModel, found: list[bytes], promised: int, *, may_have_holes: bool) -> list[Fit]:
-    """Return the ways in which `found` is a state of a reader: with as many facts as there may be, and with as few;
-    nothing if it is none. Items stand in the order in which they came, also those that were open or handed back.
+    """Return the ways in which `found` is a state of a reader: with the most changes possible, and with the fewest; []
+    if it is none. Items are in the order in which they came, including those that were open or returned.
 
-    `may_have_holes`: the end of a segment may be lost, and the beginning of the next there.
+    `may_have_holes`: the end of a segment may be lost although the beginning of the next is there.
     """
     entries = _entries(model)
     fits: list[Fit] = []
@@ -294,7 +297,7 @@ Moved = list[tuple[Record, Move]]
 
 
 def _moved(entries: list[Entry], chosen: list[Entry], fewest: int) -> tuple[Moved, Moved]:
-    """Return the items with a copy in another queue: those that are still here, and those that are not."""
+    """Return the items with a copy in another queue: those that are still in this one, and those that are not."""
     here = {id(entry) for entry in chosen}
     stayed, left = [], []
     for entry in entries:
@@ -326,8 +329,8 @@ def _entries(model: QueueModel) -> list[Entry]:
 
 
 def _choices(entries: list[Entry], found: list[bytes], promised: int, may_have_holes: bool) -> list[list[Entry]]:
-    """Return the entries that make up `found`, in their order. There can be several ways: an item may have left and
-    come back.
+    """Return the entries that make up `found`, in their order. There can be several ways, because an item may have left
+    and returned.
     """
     # By how much of `found` is explained, and whether an item is missing after which no other may be there.
     ways: dict[tuple[int, bool], list[Entry]] = {(0, False): []}

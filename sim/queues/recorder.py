@@ -1,5 +1,5 @@
-"""The recorder of every fact that the queues of a broker record. It stands in for `Journal.record`; for queues that
-share a stream it also reports where an item enters the stream, and where ids are dropped.
+"""The recorder of every change that the queues of a broker record. It wraps `Journal.record`; for queues that share a
+stream it also reports where an item enters the stream, and where ids are dropped.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from staniel.queues.stream.stream import Stream
 
 
 class Listener(Protocol):
-    """A listener, which is told of every change, inside the step of the queue, before any client learns of it."""
+    """A listener that gets every change in the step of the queue that makes it, before any client learns of it."""
 
     def begins(self, queue: Queue) -> None:
-        """Note that `queue` is served from now on, with what it holds."""
+        """Note that `queue` is served from now on, with its present content."""
 
     def states(self, queue: Queue, change: Change) -> None: ...
 
@@ -29,14 +29,14 @@ class Listener(Protocol):
         """Note that `queue` follows a stream to which `item` was put, and that `item` is not meant for it."""
 
     def ends(self, queue: Queue) -> None:
-        """Note that `queue` is deleted; nothing that its journal may still record counts."""
+        """Note that `queue` is deleted. Changes that its journal may still record do not count."""
 
     def removes(self, queue: Queue, *, is_under_way: bool) -> None:
         """Note that the files of `queue` are about to be removed, or that the attempt has ended."""
 
 
 def watch(broker: Broker, listener: Listener) -> None:
-    """Tell `listener` of every queue of `broker` and of each of its changes from now on."""
+    """Report every queue of `broker` and each of its changes to `listener` from now on."""
     queues = broker.queues
     enter, remove = queues._enter, queues.remove
 
@@ -58,7 +58,7 @@ def watch(broker: Broker, listener: Listener) -> None:
             return erase(log, now_ms)
         except OSError:
             raise  # the system refused, and nothing has changed
-        except BaseException:  # an accident during the removal of its files: the queue is whole, or gone
+        except BaseException:  # an accident during the removal of its files: the queue exists, or is removed
             for queue in removed:
                 listener.ends(queue)
             raise
@@ -91,7 +91,7 @@ def _observe(queue: Queue, listener: Listener) -> None:
 
 
 class _ObservedAppend:
-    """A stand-in for `Stream.append`. `takers`: the readers of the next item; None: those that the stream says."""
+    """A wrapper of `Stream.append`. `takers`: the readers of the next item; None: the stream decides."""
 
     def __init__(self, stream: Stream, listener: Listener) -> None:
         self.takers: tuple[StreamQueue, ...] | None = None

@@ -28,7 +28,7 @@ Bases = dict[str, list[Record]]
 
 
 class Aliases(Mapping[str, tuple[str, ...]]):
-    """The aliases that a server has now; reloads bring others."""
+    """The present aliases of a server. A reload changes them."""
 
     def __init__(self, broker: Broker) -> None:
         self._queues = broker.queues
@@ -109,7 +109,7 @@ class QueueRun(History):
         self.checker.now_ms = now_ms if self.clocks is None else self.clocks.passed_ms
 
     def wall_stepped(self) -> None:
-        """Adapt dates to a step of the wall: they come nearer, or move away."""
+        """Adapt dates to a step of the wall clock: they become earlier, or later."""
         assert self.clocks is not None
         for model in self.models.values():
             records = [*model.base, *(fact.record for fact in model.facts if fact.record is not None)]
@@ -149,7 +149,7 @@ class QueueRun(History):
 
     def look_at_harmed(self, disk: Disk) -> None:
         """Check a disk on which some of the newest files of each queue are empty, as a file system may leave them, and
-        no sidecar tells.
+        no sidecar shows that.
         """
         for name, _ in disk.list("s/.staniel/segments") if ("segments", False) in disk.list("s/.staniel") else []:
             disk.remove(f"s/.staniel/segments/{name}")

@@ -1,6 +1,4 @@
-"""The workload of one seed: what its clients ask for, and the configuration; all drawn from the `Random` that is passed
-in.
-"""
+"""The workload of one seed: the requests of its clients, and the configuration, drawn from the given `Random`."""
 
 from __future__ import annotations
 
@@ -14,15 +12,15 @@ from staniel.sim.queues.conversation import Request, Want
 
 PLAIN = ("a", "b", "c")
 MEMORY = "m"
-FURTHER = ("ey", "dd")  # queues that get items that have already changed queues
+FURTHER = ("ey", "dd")  # queues for items that have already changed queues
 ALIAS = "al"
 SECOND_ALIAS = "am"
 CHANGING = "z"  # sometimes a queue, sometimes an alias
-STATIONS = ("v", "w")  # on the way to it; no alias reaches them: of equal items it could not be told which one has left
+STATIONS = ("v", "w")  # on the way to it; no alias leads to them: of equal items it were unknown which has left
 FLAGS = (1, 2, 3, 7, 20, 2**31 - 1, 2**31, 2**32 - 1)
 GROWING = 'queues.d.retry_delay = ["5ms", "60ms"]\nqueues.d.retry_jitter = 50'
 ABSURD = 'queues.b.max_age = "9223372036854775807ms"\n'
-AGED = "c"  # where the wall is set, this queue has a max_age: all its items have an end of life
+AGED = "c"  # if the wall clock is set, this queue has a max_age, so all its items have a lifetime
 EXPIRIES, MORTAL = (0, 0, 0, 0, 0, 1, -1), (0, 0, 1, 1, 1, 2, -1)
 
 
@@ -33,7 +31,7 @@ def journals_kept(memory_queues: Sequence[str], families: Sequence[str]) -> list
 
 
 class Workload:
-    """The shape of one seed: which queues there are and what clients ask of them."""
+    """The properties of one seed: which queues there are and what clients request of them."""
 
     def __init__(self, rng: Random, profile: Profile) -> None:
         self.profile = profile
@@ -64,9 +62,7 @@ class Workload:
         self.count = 0
 
     def _streams(self, rng: Random) -> list[str]:
-        """Return the queues that are kept with all their children in libkestrel's format, for as long as the seed
-        goes.
-        """
+        """Return the queues that are stored with all their children in libkestrel's format, during the whole seed."""
         if not self.profile.streams:
             return []
         kestrels = {AGED} if self.profile.wall_steps else set()
@@ -74,11 +70,11 @@ class Workload:
         return [name for name in parents if rng.randrange(1000) < self.profile.streams]
 
     def _lapsed(self, rng: Random) -> list[str]:
-        """Return the families that keep no journal, for as long as the seed goes."""
+        """Return the families that keep no journal, during the whole seed."""
         return [name for name in self.profile.families if rng.random() < 0.25] if self.profile.mixed else []
 
     def config(self, rng: Random) -> str:
-        """Return a configuration file: another one each time, with the same queues."""
+        """Return a configuration file: a different one each time, with the same queues."""
         lines = [
             f'server.expiration_timer_frequency = "{rng.choice(("20ms", "100ms", "1s", "none"))}"',
             f'default.sync_journal = "{rng.choice(self.profile.policies)}"',
@@ -100,7 +96,7 @@ class Workload:
         return "\n".join(lines) + "\n"
 
     def _sizes(self, rng: Random) -> list[str]:
-        """Return the settings for when journals are sealed, rewritten and read back."""
+        """Return the settings for sealing, rewriting and reading back journals."""
         if self.profile.deliveries:
             return []
         busy = rng.randrange(1000) < self.profile.busy
@@ -217,18 +213,18 @@ class Workload:
         return [Request(Want.PUT, name, line, (data,)), move]
 
     def _put_and_died(self, rng: Random) -> list[Request]:
-        """Return items with flags, and reads of items ahead of them that are given back, in one batch: an item that was
-        delivered often enough becomes a dead letter.
+        """Return items with flags, and aborted reads of items before them, in one batch. An item that was delivered
+        often enough becomes a dead letter.
         """
         ends = [Request(Want.OPEN, "d", b"get d/open\r\n"), Request(Want.ABORT, "d", b"get d/abort\r\n")]
         return [*self._flagged_items("d", rng), *ends]
 
     def _put_and_expired(self, rng: Random) -> list[Request]:
-        """Return items with flags, and a read that finds items ahead of them expired, perhaps, in one batch."""
+        """Return items with flags, and a read that may find items before them expired, in one batch."""
         return [*self._flagged_items("e", rng), Request(Want.PEEK, "e", b"get e/peek\r\n")]
 
     def _flagged_items(self, name: str, rng: Random) -> list[Request]:
-        """Return puts of one item or two, whose flags are like numbers of transactions."""
+        """Return puts of one or two items whose flags look like numbers of transactions."""
         puts = []
         for _ in range(rng.choice((1, 2))):
             data = self._data(rng)
@@ -247,7 +243,7 @@ class Workload:
         return [puts[0], Request(Want.RELOAD, "", b"reload\r\n"), puts[1]]
 
     def _sent_to_an_alias(self, rng: Random) -> list[Request]:
-        """Return items that are still to be sent on when a reload comes."""
+        """Return items that are still to be transferred when a reload comes."""
         one, other = STATIONS
         data = self._data(rng)
         line = b"set %b 0 0 %d\r\n%b\r\n" % (one.encode(), len(data), data)
@@ -258,7 +254,7 @@ class Workload:
         return [Request(Want.PUT, one, line, (data,)), *moves, Request(Want.RELOAD, "", b"reload\r\n")]
 
     def absurd(self, rng: Random) -> str:
-        """Return a line of a configuration that no server takes over; mostly none."""
+        """Return a line of a configuration that every server rejects; mostly ""."""
         return ABSURD if self.profile.ranges and rng.random() < 0.5 else ""
 
     def _put(self, rng: Random, is_text: bool, now_ms: int) -> Request:

@@ -44,7 +44,7 @@ class Outcome(Struct, frozen=True):
     "--server",
     default=DEFAULT_SERVER,
     metavar="COMMAND",
-    help="How to run ours in the foreground; {port}, {dir} and {sync} are filled in. 'none': peers alone.",
+    help="How to run ours in the foreground; {port}, {dir} and {sync} are filled in. 'none': only peers.",
 )
 @click.option(
     "--peers",
@@ -56,7 +56,7 @@ class Outcome(Struct, frozen=True):
 @click.option("--only", multiple=True, metavar="NAME", help="A workload of --list; may be given again.")
 @click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="How often each is run.")
 @click.option("--quick", is_flag=True, help=f"{QUICK_ROUNDS} rounds of 1/{QUICK_SHARE} the work, in two minutes.")
-@click.option("--times", type=click.IntRange(1, 100), default=1, show_default=True, help="So many times the work.")
+@click.option("--times", type=click.IntRange(1, 100), default=1, show_default=True, help="Multiply the work by this.")
 @click.option(
     "--dir",
     "folder",

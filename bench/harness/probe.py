@@ -23,14 +23,14 @@ from staniel.bench.harness.contestant import ROOT
 from staniel.bench.harness.process import child_setup
 
 CONNECTIONS = 10
-MORE_URGENT = -10  # on the core that it shares with the heavy client; only root may ask for that
+MORE_URGENT = -10  # than the heavy client on the same core; needs root
 ANSWER_SECONDS_MAX = 60.0
 NONE = b"END\r\n"
 
 
 class Delays(Struct, frozen=True):
-    """The delays of `requests` requests, in milliseconds, puts and gets in turn. `harm` is the failure, "" if there was
-    none. `gone`: items that were not there any more, which is harm unless the heavy request removes them.
+    """The delays of `requests` requests, in milliseconds, puts and gets in turn. `harm`: the failure, "" if there was
+    none. `gone`: missing items, which are a failure unless the heavy request removes them.
     """
 
     requests: int
@@ -51,7 +51,7 @@ class Probe:
             command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, preexec_fn=child_setup(core)
         )
         assert self._child.stdout is not None
-        self._child.stdout.readline()  # it is connected
+        self._child.stdout.readline()  # printed once it is connected
 
     def collect_delays(self) -> Delays:
         """End the process. Return its measurements."""
@@ -99,7 +99,7 @@ class Asker:
         self._due = due
 
     def hear(self) -> float | None:
-        """Return the seconds since the request was due, None while the reply is incomplete. Raises Wrong."""
+        """Return the seconds since the request was due; None while the reply is incomplete. Raises Wrong."""
         more = self.sock.recv(4096)
         self._heard += more
         if self._heard == NONE and self._wanted.endswith(NONE):
@@ -118,14 +118,14 @@ class Asker:
 
 
 class Wrong(Exception):
-    """The reply is not the expected one."""
+    """The error for an unexpected reply."""
 
 
 def measure(port: int, queue: str, rate: int, connections: int) -> Delays:
     """Send requests due at even distances, each on a connection that has none in flight.
 
-    A request that had to wait for such a connection is counted from when it was due; a request that was late only
-    because of us is not.
+    A request that had to wait for such a connection is counted from the time when it was due; a request that was late
+    only because of this program is not.
     """
     askers = [Asker(port, b"%b-%d" % (queue.encode(), number)) for number in range(connections)]
     by_fd = {asker.sock.fileno(): asker for asker in askers}

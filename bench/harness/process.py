@@ -29,7 +29,8 @@ _LOG_TAIL_CHARS = 400
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
 
-# Below the kernel's ephemeral range: a connect() to a free ephemeral port can meet itself and take the server's place.
+# Below the kernel's ephemeral range: a connect() to a free ephemeral port can connect to itself and take the server's
+# port.
 _PORTS = range(10_240, 32_000)
 
 

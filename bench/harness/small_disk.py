@@ -1,7 +1,8 @@
-"""A real file system of some megabytes, made for one run and removed with it, however the run ends.
+"""A real file system of some megabytes, created for one run and always removed with it.
 
-It is mounted in a namespace that a sleeping process keeps; servers enter it, others reach it through /proc. A tmpfs
-needs root, or a system that lets users make namespaces; ext4, in a file of its own, needs root and a loop device.
+It is mounted in a namespace that a sleeping process keeps alive; servers enter it, others reach it through /proc. A
+tmpfs needs root, or a system that lets users create namespaces; ext4, in a file of its own, needs root and a loop
+device.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ STEP_BYTES = 1 << 20
 
 
 class CannotMount(Exception):
-    """No file system can be made here: this is neither root nor may users make namespaces."""
+    """The error when no file system can be created here: this is not root, and users may not create namespaces."""
 
 
 class SmallDisk:
@@ -51,8 +52,8 @@ class SmallDisk:
     def fill(self, leave_bytes: int) -> None:
         """Take all space except `leave_bytes`.
 
-        It takes steps, because a failed allocation occupies everything before it fails; and no more than was free at
-        first, because a server may give up its reserve meanwhile.
+        It takes steps, because a failed allocation occupies everything before it fails. It takes no more than was free
+        at first, because a server may release its reserve meanwhile.
         """
         rest_bytes = self.free_bytes() - leave_bytes
         with self.filler.open("ab") as file:

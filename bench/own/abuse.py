@@ -1,8 +1,8 @@
 """The cost of one client's largest requests for the others.
 
-Each attack runs alone, beside polite clients, against a server of its own; and as a control against another server on
-the same core, which the polite clients do not use. The delay in the control is the machine's share, which no server
-could avoid. The targets and limits are here, the attacks in `attacks.py`, the timing of a turn in `turns.py`.
+Each attack runs alone, with polite clients, against a server of its own; and as a control against another server on the
+same core, which the polite clients do not use. The delay in the control is the machine's share, which no server could
+avoid. The targets and limits are here, the attacks in `attacks.py`, the timing of a turn in `turns.py`.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ HELD_MB_MAX = 256 + 128  # max_pending_size_total, and max_memory_size of the on
 
 
 class Row(Struct, frozen=True):
-    """The result of an attack. `turn_ms` is the longest turn under attack. `beside`: another server is attacked.
-    `times` is the polite p99 under attack over the greater of quiet and beside, the median of the rounds. `held_mb` is
-    the highest resident size of all rounds, less that before the first.
+    """The result of an attack. `turn_ms`: the longest turn under attack. `beside`: the p99 while another server is
+    attacked. `times`: the polite p99 under attack divided by the greater of quiet and beside, the median of the rounds.
+    `held_mb`: the highest resident size of all rounds, minus that before the first.
     """
 
     attack: str
@@ -89,7 +89,7 @@ def under_attack(server: Served, attack: Attack, target: Target, seconds: float)
 
 
 def measured(attack: Attack, checkout: Path, rounds: int, seconds: float, scale: float = 1.0) -> Row:
-    """Measure a server of its own, quiet and under attack in turns. Raises Failed."""
+    """Measure a server of its own, alternately quiet and under attack. Raises Failed."""
     with tempfile.TemporaryDirectory(prefix="bench-turns-") as folder:
         longest = Longest(Path(folder) / "longest")
         program = [interpreter(checkout), str(ROOT / "bench" / "own" / "turns.py"), str(longest.path)]
@@ -98,7 +98,7 @@ def measured(attack: Attack, checkout: Path, rounds: int, seconds: float, scale:
             if attack.prepare:
                 attack.prepare(target)
                 attack.prepare(elsewhere)
-            polite(server, seconds)  # its queues are made, every path has been taken once
+            polite(server, seconds)  # creates its queues, and runs every path once
             server.forget_most_rss()
             before_kb = server.rss_kb()
             quiet, beside, attacked, turn_ms = list[Delays](), list[Delays](), list[Delays](), 0.0
@@ -124,7 +124,7 @@ def target_at(server: Served, scale: float) -> Target:
 
 
 def await_noted(server: Served) -> None:
-    """Wait for two replies: the turn before the second one has ended, and has been noted."""
+    """Wait for two replies: by then the turn before the second one has ended, and has been noted."""
     client = Client(server)
     for _ in range(2):
         client.sock.sendall(b"version\r\n")

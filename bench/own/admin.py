@@ -54,7 +54,7 @@ TOP_MAX_PERCENT = 1.0
 
 
 class Row(Struct, frozen=True):
-    """A result: `figure` in `unit`, which must be at most `goal`, or at least, if `is_least`; without a goal it is only
+    """A result: `figure` in `unit`, which must be at most `goal`, or at least, if `is_least`. Without a goal it is only
     shown.
     """
 
@@ -145,7 +145,7 @@ def cost(server: Served, rate: int, seconds: float, pages: int, scrapes: bool) -
     """Return the server's processor time: ms in a second, µs for a request of the clients. Raises Failed."""
     operators = Operators(server, pages, scrapes)
     try:
-        time.sleep(1.0)  # the pages have been told all queues
+        time.sleep(1.0)  # the pages have received all queues
         probe = Probe(server.port, "changing", rate, OUR_CORE, CHANGING)
         time.sleep(0.5)
         before_ms, began = server.cpu_ms(), time.monotonic()
@@ -163,12 +163,12 @@ OPERATORS = {"a scrape a second": (0, True), "ten pages": (PAGES, False), "both"
 
 
 def load(options: Options) -> Iterator[Row]:
-    """Measure how much a scrape a second and ten pages take from the clients: the share of a core that a server whose
-    core is full cannot give to them.
+    """Measure how much a scrape a second and ten pages take from the clients: the share of a core that a server with a
+    full core cannot give to them.
     """
     with served(CONFIG) as server:
         filled(server, QUEUES - CHANGING)
-        cost(server, RATE, 1.0, 1, True)  # every path has been taken once
+        cost(server, RATE, 1.0, 1, True)  # runs every path once
         for name, (pages, scrapes) in OPERATORS.items():
             shares = []
             for _ in range(options.rounds):
@@ -292,7 +292,7 @@ def top(options: Options) -> Iterator[Row]:
             probe = Probe(server.port, "changing", rate, OUR_CORE, CHANGING) if rate else None
             try:
                 with top_running(server) as cpu_ms:
-                    time.sleep(5.0)  # it has started, and has been told all queues
+                    time.sleep(5.0)  # it has started, and has received all queues
                     before_ms, began = cpu_ms(), time.monotonic()
                     time.sleep(max(10.0, options.seconds))
                     percent = (cpu_ms() - before_ms) / (time.monotonic() - began) / 10

@@ -1,7 +1,7 @@
 """The large requests of one client, each kind as a loop that runs until it is told to stop.
 
-`abuse.py` measures the cost from outside. A client that is refused or disconnected goes on with its next attempt, as an
-attacker would.
+`abuse.py` measures the cost from outside. A client that is refused or disconnected continues with its next attempt, as
+an attacker would.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ def children(target: Target, over: Over) -> None:
 
 
 def hold(target: Target, over: Over, clients: int, first: bytes, then: bytes, then_bytes: int) -> None:
-    """Connect clients that send `first`, then `then` repeatedly while the server takes it, up to so many bytes, and
+    """Connect clients that send `first`, then `then` repeatedly while the server takes it, at most `then_bytes`, and
     read nothing. A dropped client reconnects.
     """
     poller = select.poll()
@@ -230,7 +230,7 @@ def hold(target: Target, over: Over, clients: int, first: bytes, then: bytes, th
                 except BlockingIOError:
                     pass
     except ConnectionError:
-        pass  # while it connected; the server is judged by what it holds
+        pass  # while it connected; the server is judged by what it keeps
     finally:
         for sock, _ in socks.values():
             sock.close()

@@ -1,8 +1,8 @@
 """The cost of a backlog far larger than memory: memory, disk, a restart, the drain, and requests meanwhile.
 
-A backlog that fits in memory comes first, then the large one, a kill, a restart, the drain, and the small one again.
+A backlog that fits into memory comes first, then the large one, a kill, a restart, the drain, and the small one again.
 The drain goes in slices with a small backlog between them, because machines change their speed within a minute. Every
-item is numbered; the check is that all come back, once, whole and in order.
+item is numbered, and all must come back, once, whole and in order.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SIZES = {"KB": 1 << 10, "MB": MIB, "GB": GIB}
 
 class Part(Struct, frozen=True):
     """A phase of the run: `items` in `seconds`, from `start` on, and the polite client's delays meanwhile.
-    `cpu_seconds` is the processor time of all threads, the server's own and the kernel's for it.
+    `cpu_seconds`: the processor time of all threads, the server's own and the kernel's for it.
     """
 
     name: str
@@ -70,8 +70,8 @@ class Sample(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """The result. `drain_shares` are, for each slice of the large drain, items a second over those of the small drains
-    before and after it; `drain_cpu_shares` the same with processor seconds, which a host that takes the processor away
+    """The result. `drain_shares`: for each slice of the large drain, its rate divided by the rates of the small drains
+    before and after it. `drain_cpu_shares`: the same for processor seconds, which a host that takes the processor away
     does not change.
     """
 
@@ -92,7 +92,7 @@ def size(text: str) -> int:
     """Return the bytes of "128MB". Raises ValueError."""
     found = re.fullmatch(r"(\d+)(KB|MB|GB)", text)
     if found is None:
-        raise ValueError(f"{text!r} is no size like 128MB")
+        raise ValueError(f"{text!r} is not a size like 128MB")
     return int(found[1]) * SIZES[found[2]]
 
 
@@ -178,7 +178,7 @@ class Watch(threading.Thread):
 
 
 def disk_bytes(folder: Path) -> int:
-    """Return the size of the blocks of the files of `folder`; one that is renamed meanwhile is left out."""
+    """Return the size of the blocks of the files of `folder`, without files that are renamed meanwhile."""
     total = 0
     for name in os.listdir(folder):
         try:
@@ -372,7 +372,7 @@ def main(
     with failures_as_messages(), served(config, folder) as server:
         facts = machine.facts(server.folder, [])
         story, restart_seconds = measure(server, item_bytes, memory_bytes, int(gib * GIB))
-    # The server is not reaped before it has been killed: its time would count as a stranger's until then.
+    # The server must be killed before it is reaped: until then its time would count as another program's.
     others = machine.others_cores(before, machine.ticks())
     bound_mb = (1.5 * memory_bytes + 64 * MIB) / MIB
     shares, cpu_shares = drain_shares(story.parts)

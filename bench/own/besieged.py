@@ -126,7 +126,7 @@ def attacks(idle_count: int, slow_count: int) -> list[Attack]:
 
 
 def observe(client: Client, began: float, seconds: float) -> list[Sample]:
-    """Send a put and a get together, EVERY_S apart; the client waits for its replies, so a late one delays the next.
+    """Send a put and a get together, EVERY_S apart. The client waits for its replies, so a late one delays the next.
     Raises Failed.
     """
     samples, sent = list[Sample](), time.monotonic()
@@ -151,7 +151,7 @@ def measured(chosen: Sequence[Attack], seconds: float) -> Story:
     ):
         client, began = Client(server), time.monotonic()
         stack.callback(os.setpriority, os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, 0))
-        with suppress(OSError):  # the core is shared with the attackers; only root may ask for that
+        with suppress(OSError):  # the core is shared with the attackers; only root may do this
             os.setpriority(os.PRIO_PROCESS, 0, MORE_URGENT)
         story = Story([], [])
         for attack in chosen:
@@ -215,13 +215,13 @@ def picture(story: Story) -> str:
         for name, share in shares
     ]
     spans = list[chart.Span]()
-    for span in story.spans:  # a span without a name for each rest between them: every second one is shaded
+    for span in story.spans:  # every second one is shaded, so the rests between get spans without a name
         spans += [chart.Span("", spans[-1].end, span.start), span] if spans else [span]
     return chart.over_time("An ordinary client's put and get, beside attacks", [chart.Panel("ms", lines)], spans)
 
 
 def table(story: Story) -> list[str]:
-    """Return half and 99 % of the delays in each attack, and in the rests."""
+    """Return the median and the p99 of the delays in each attack, and in the rests."""
     rows = [f"{'attack':<20}{'requests':>9}{'p50 ms':>9}{'p99 ms':>9}{'max ms':>9}"]
     quiet = [one for one in story.samples if not any(span.start <= one.at < span.end for span in story.spans)]
     parts = [("none", quiet)]

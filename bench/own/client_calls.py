@@ -1,10 +1,10 @@
 """The overhead of our clients over bare sockets: `python -m staniel.bench.own.client_calls`.
 
 Each contestant puts items of 100 bytes, one a call and 500 a call, and takes them reliably (open, then confirm by id).
-`sockets` sends the same bytes with nothing around them: the least that a blocking program can do; `streams` does that
-on asyncio, and the clients for a loop are compared with it. redis-py does the same work on redis where both are
-installed: LPUSH; LMOVE to a list of what is being worked on, then LREM from it; a pipeline. The contestants run in
-turns, and the best round of each counts: a busy machine only adds.
+`sockets` sends the same bytes with no other code: the least that a blocking program can do. `streams` does that on
+asyncio, and the clients for a loop are compared with it. redis-py does the same work on redis if both are installed:
+LPUSH; LMOVE to a list of items in work, then LREM from it; a pipeline. The contestants run in turns, and the best round
+of each counts, because a busy machine only adds time.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def blocking(address: Address, work: str, count: int) -> Time:
 
 
 def pymemcache(address: Address, work: str, count: int) -> Time:
-    """Do the work with pymemcache, waiting for each answer."""
+    """Do the work with pymemcache, waiting for each reply."""
     client = importlib.import_module("pymemcache.client.base").Client(address, default_noreply=False, no_delay=True)
     client.version()
     with Timer(count) as timer:
@@ -120,7 +120,7 @@ def pymemcache(address: Address, work: str, count: int) -> Time:
             for _ in range(count):
                 client.delete(b"q/id=" + client.gets("q/open")[1])
         else:
-            for _ in range(count):  # it has no put of many items to one queue
+            for _ in range(count):  # it cannot put many items to one queue with one call
                 client.set("q", DATA, noreply=True)
             client.version()
     client.close()
@@ -230,7 +230,7 @@ ON_A_LOOP = ("streams", "staniel.client.aio, asyncio", "staniel.client.aio, trio
 
 
 def measured(address: Address, redis: Address | None, count: int, rounds: int) -> dict[str, dict[str, Time]]:
-    """Return the best times by contestant and work. What was put in a round is taken in it."""
+    """Return the best times by contestant and work. Items that are put in a round are taken in it."""
     best: dict[str, dict[str, Time]] = {name: {} for name in CONTESTANTS if redis or name != "redis-py"}
     for _ in range(rounds):
         for name in best:
@@ -245,7 +245,9 @@ def measured(address: Address, redis: Address | None, count: int, rounds: int) -
 
 
 def table(best: dict[str, dict[str, Time]]) -> str:
-    """Return the processor time as Markdown: each beside sockets, or on a loop beside streams."""
+    """Return the processor time as a Markdown table: each contestant compared with sockets, or on a loop with
+    streams.
+    """
     lines = ["| processor µs an item (by the clock) | put | take | put_many |", "|---|---|---|---|"]
     for name, of_work in best.items():
         cells = []
@@ -268,7 +270,7 @@ def main(count: int, rounds: int) -> None:
 
 @contextmanager
 def _redis() -> Iterator[Address | None]:
-    """Yield the address of a redis that keeps nothing, None where it or its client is not installed."""
+    """Yield the address of a redis that stores nothing; None if it or its client is not installed."""
     program = shutil.which("redis-server")
     if program is None or importlib.util.find_spec("redis") is None:
         print("redis-py is left out: it needs `redis-server` and redis' Python client")

@@ -1,6 +1,6 @@
-"""The cost of one operation in each layer, in instructions: a figure that a busy machine does not spoil.
+"""The cost of one operation in each layer, in instructions: a figure that does not depend on how busy the machine is.
 
-Each layer is driven by itself, and the hub as a whole, without a client beside it. The instructions are those of our
+Each layer is driven by itself, and the hub as a whole, without another client. The instructions are those of this
 process outside the kernel. Valgrind counts them; without it there are only microseconds, and no comparison.
 """
 
@@ -35,9 +35,9 @@ from staniel.server.gc_policy import GcPolicy
 BASELINE = Path(__file__).resolve().parent / "baseline.json"
 BUILD = BASELINE.parent / ".build"
 ROUNDS = 5
-INSIDE = "STANIEL_BENCH_CORE_MARKS"  # set in the process that valgrind watches: the library with the marks
+INSIDE = "STANIEL_BENCH_CORE_MARKS"  # the library with the marks, set in the process that valgrind runs
 WORSE_MAX = 1.01
-COUNTS_MAX = 3  # of a row that seems to have grown: the same code counted twice differs by half a percent
+COUNTS_MAX = 3  # of a row that seems to have grown: two counts of the same code differ by half a percent
 MARKS = """
 #include <valgrind/callgrind.h>
 void mark_begin(void) { CALLGRIND_TOGGLE_COLLECT; }
@@ -48,7 +48,7 @@ void mark_dump(const char *name) { CALLGRIND_DUMP_STATS_AT(name); }
 
 
 class Cannot(Exception):
-    """No instructions can be counted here; the text says what is missing."""
+    """The error when no instructions can be counted here. The text says what is missing."""
 
 
 class Baseline(Struct, frozen=True):
@@ -107,7 +107,7 @@ class Marks:
     """A meter that tells valgrind when to count."""
 
     def __init__(self, library: str) -> None:
-        self._library = ctypes.PyDLL(library)  # keeps the interpreter: the marks return at once
+        self._library = ctypes.PyDLL(library)  # does not release the interpreter, because the marks return at once
         self.start: Callable[[], None] = self._library.mark_begin
         self.stop: Callable[[], None] = self._library.mark_end
 
@@ -119,12 +119,13 @@ class Marks:
 
 
 def run_inside(library: str, names: Sequence[str]) -> None:
-    """Run in the process that valgrind watches: each row once to warm up, once counted."""
+    """Run each row in the process that valgrind runs: once to warm up, once counted."""
     meter = Marks(library)
     for name in names:
         with tempfile.TemporaryDirectory(prefix="bench-core-") as folder, LAYERS[name](folder) as work:
             work(meter)
-            # As in a server that has started: whether a full collection falls into so short a count is chance.
+            # As in a server that has started. Otherwise chance decides whether a full collection falls into so short a
+            # count.
             gc.collect()
             GcPolicy().enable()
             meter.reset()
@@ -197,7 +198,7 @@ def interpreter() -> str:
 
 
 def counted_with() -> str:
-    """Return what instructions depend on, besides our own code. The hash of the compiled modules' sources is left out,
+    """Return what instructions depend on, except our own code. The hash of the compiled modules' sources is left out,
     because they are our code.
     """
     parts = [BUILD_NAME, interpreter(), sys.version.partition("[")[2].rstrip("]"), " ".join(platform.libc_ver())]
@@ -240,7 +241,7 @@ def update_baseline(known: Baseline, rows: Sequence[Row]) -> None:
 
 
 def checked(names: Sequence[str], known: Baseline) -> list[Row]:
-    """Count only. A row that seems to have grown is counted again; the least counts. Raises Cannot."""
+    """Count only. Count a row that seems to have grown again, and use the least count. Raises Cannot."""
     rows: dict[str, Row] = {}
     for _ in range(COUNTS_MAX):
         asked = [name for name in names if name not in rows or rows[name].is_worse]

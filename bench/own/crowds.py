@@ -1,7 +1,7 @@
-"""The cost of a crowd of clients that are idle, send slowly or never read: memory for each, and the others' delay.
+"""The cost of idle, slow and non-reading clients: memory for each, and delay for the others.
 
-Polite clients send small requests beside the crowd, and also before it came and after it has gone. `abuse.py` measures
-the cost of its arrival; here it stays. `stall_timeout`, which would disconnect most of it, is set very long.
+Polite clients send small requests while the crowd is connected, and before and after that. `abuse.py` measures the cost
+of connecting; here the crowd stays. `stall_timeout`, which would disconnect most of it, is set very long.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CONFIG = '[server]\nstall_timeout = "10m"\n[default]\nsync_journal = "1s"\n'
 RATE, POLITE = 250, 8
 BYTE_EVERY_S = 10.0
 LONG_BYTES = 64 << 10
-ASKED_BYTES = 160_000  # by one that never reads: ten thousand answers of LONG_BYTES
+ASKED_BYTES = 160_000  # requested by a client that never reads: ten thousand replies of LONG_BYTES
 TIMES_MAX = 2.0
 REST_SECONDS_MAX, REST_MS_MAX = 60.0, 10.0
 IDLE_KIB_MAX, SLOW_KIB_MAX = 10.0, 16.0
@@ -50,9 +50,9 @@ class Crowd(Struct, frozen=True):
 
 
 class Row(Struct, frozen=True):
-    """The result of a crowd. `each_kib` is the resident memory of one client; `times` the polite p99 beside the crowd
-    over that without it, `cpu_times` the same for the server's processor time for a polite request; medians of the
-    rounds.
+    """The result of a crowd. `each_kib`: the resident memory of one client. `times`: the polite p99 with the crowd
+    divided by that without it; `cpu_times`: the same for the server's processor time for a polite request. Both are
+    medians of the rounds.
     """
 
     crowd: str
@@ -128,7 +128,7 @@ def crowds(idle_count: int, slow_count: int, deaf_count: int) -> list[Crowd]:
     return [
         Crowd("idle", idle_count, idle, stay_idle, IDLE_KIB_MAX),
         Crowd("a byte in 10 s", slow_count, slow, drip, SLOW_KIB_MAX),
-        # What these hold is max_pending_size_total's matter, and beyond that the kernel's.
+        # The memory of these clients is bounded by max_pending_size_total, and beyond that by the kernel.
         Crowd("read nothing", deaf_count, deaf, stay_idle, NO_LIMIT),
     ]
 
@@ -162,9 +162,9 @@ def measure_polite(server: Served, work: Callable[[float], None], seconds: float
 
 
 def measured(crowd: Crowd, rounds: int, seconds: float) -> Row:
-    """Measure a server of its own: without the crowd, with it, and without it again. Raises Failed."""
+    """Measure a server of its own: before, during and after the crowd. Raises Failed."""
     with served(CONFIG) as server, ExitStack() as stack:
-        measure_polite(server, time.sleep, seconds)  # every path has been taken once
+        measure_polite(server, time.sleep, seconds)  # runs every path once
         quiet = [measure_polite(server, time.sleep, seconds) for _ in range(rounds)]
         before_kib = server.rss_kb()
         socks = crowd.join(server, crowd.count)

@@ -1,7 +1,7 @@
 """The cost of TLS for an operation: the same requests over TLS and in plain text to one server, in turns.
 
-The criterion is the server's processor time of an operation, which other programs hardly disturb; the operations a
-second are shown beside it, and depend on the client as much as on the server.
+The criterion is the server's processor time for an operation, which other programs hardly disturb. The operations a
+second are also shown; they depend on the client as much as on the server.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def measured(server: Served, size: int, pipeline: int, rounds: int) -> list[Row]
             for name, request, answer in (("put", put, stored), ("get", b"get q\r\n", found)):
                 for port, socks in ((PLAIN, plain), (ENCRYPTED, encrypted)):
                     cost = round_of(server, socks, request, answer, pipeline)
-                    if number:  # the first one makes objects that the others find
+                    if number:  # the first round makes objects that later ones reuse
                         costs.setdefault((name, port), []).append(cost)
     return [_row(f"{name}, {size} B, {pipeline} at a time", *(costs[name, port] for port in (PLAIN, ENCRYPTED)))
             for name in ("put", "get")]  # fmt: skip

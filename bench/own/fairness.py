@@ -1,6 +1,6 @@
-"""The cost of one greedy client for the polite ones beside it, and of large items for small ones.
+"""The cost of one greedy client for the polite ones, and of large items for small ones.
 
-The polite clients are measured alone and in company, alternating, on one server.
+The polite clients are measured alternately alone and in company, on one server.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from staniel.bench.harness.served import OUR_CORE, Client, Failed, Served, polit
 POLITE = 99
 RATE = 2000  # requests a second of all of them together
 SECONDS = 2.0
-TIMES_MAX = 2.0  # what company may make of the p99
+TIMES_MAX = 2.0  # the p99 in company, compared with alone
 CONFIG = '[default]\nsync_journal = "1s"\nmax_item_size = "64MB"\n'
 PIPELINE = b"set greedy 0 0 1024\r\n%b\r\nget greedy\r\n" % bytes(1024) * 500
 

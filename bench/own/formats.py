@@ -1,7 +1,7 @@
-"""The cost of an operation, a queue with readers, and a restart in libkestrel's format beside Kestrel's.
+"""The cost of an operation, a queue with readers, and a restart in libkestrel's format, compared with Kestrel's.
 
-The formats alternate, with a fresh server each time; processor time is the server's own with the kernel's on its
-behalf, which a busy machine spoils less than the clock.
+The formats alternate, with a fresh server each time. Processor time is the server's own and the kernel's on its behalf,
+which depends less on a busy machine than the clock.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ STEP = 10_000
 
 
 class Cost(Struct, frozen=True):
-    """The cost in one run: thousands a second by the clock, microseconds of processor for each operation; for a restart
-    the milliseconds of both in all.
+    """The cost in one run: thousands a second by the clock, microseconds of processor time for each operation. For a
+    restart both are milliseconds in all.
     """
 
     what: str
@@ -70,7 +70,7 @@ def plain(form: str, program: Path, count: int) -> Iterator[Cost]:
 
 
 def with_readers(form: str, program: Path, count: int, readers: int, sync: str) -> Cost:
-    """Measure puts to a queue with so many fan-out children, each of which must have every item at the end."""
+    """Measure puts to a queue with `readers` fan-out children, each of which must have every item at the end."""
     with served(config(form, sync)) as server:
         client = Client(server)
         with closing(client.sock):
@@ -85,7 +85,7 @@ def with_readers(form: str, program: Path, count: int, readers: int, sync: str) 
 
 
 def restart(form: str, items: int) -> Cost:
-    """Kill the server with SIGKILL while so many items wait, and start it. `rate_k` and `cpu_us` are
+    """Kill the server with SIGKILL while `items` items wait, and start it. `rate_k` and `cpu_us` are
     milliseconds here.
     """
     with served(config(form, "1s")) as server:

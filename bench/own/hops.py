@@ -1,8 +1,8 @@
 """The number of our functions that a request passes through: `python -m staniel.bench.own.hops`.
 
 Each walk uses the real hub and socket pairs, once to warm up and once counted, on a clock that stands still: the
-figures are the same in every run. Only code of the package counts, and none of bench/. Run as a script in the folder of
-another checkout, it counts that one.
+figures are the same in every run. Only code of the package counts, without bench/. Run as a script in the folder of
+another checkout, it counts that checkout.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Hops:
 
     def __enter__(self) -> Hops:
         """Count the calls within, on this thread."""
-        gc.disable()  # what is freed then, and has a destructor of ours, belongs to no request
+        gc.disable()  # freed objects with destructors of ours belong to no request
         sys.setprofile(self._called)
         return self
 
@@ -76,7 +76,7 @@ class Hops:
 
     @property
     def listed(self) -> list[str]:
-        """Functions in the order of their first calls, each once, with the number of its calls."""
+        """The functions in the order of their first calls, each once, with the number of its calls."""
         return [f"{count:5} {file} {name}" for (file, name), count in Counter(self.calls).items()]
 
 
@@ -133,7 +133,7 @@ class Walks:
     def wait(self, queue: bytes) -> tuple[Hops, Hops]:
         """Return both parts of a wait: the queue is empty, and another client puts an item."""
         put = PUT.replace(b"jobs", queue)
-        self.put(put)  # the queue is known, and empty
+        self.put(put)  # the queue then exists, and is empty again
         self.ask(self.client, b"get %b\r\n" % queue)
         assert self.client.recv(2000, socket.MSG_DONTWAIT).endswith(b"END\r\n")
         parked = self.ask(self.client, b"get %b/t=60000/open\r\n" % queue, is_answered=False)

@@ -2,7 +2,7 @@
 and used by real clients.
 
 Instructions do not depend on other work of the machine. Two counts of one build differ by 1 to 2 %, because the number
-of clients served in one turn is chance; `core.py` counts turns that are the same each time.
+of clients served in one turn varies; `core.py` counts turns that are always the same.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def control(option: str, pid: int) -> None:
 
 
 def total(counts: Path) -> int:
-    """Return the total of the one requested dump beside `counts`."""
+    """Return the total of the only dump that was requested in addition to `counts`."""
     (dump,) = counts.parent.glob(f"{counts.name}.*")
     _, _, totals = dump.read_text().rpartition("\ntotals: ")
     return int(totals.split()[0])

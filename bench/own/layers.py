@@ -90,7 +90,7 @@ Layer = Callable[[str], AbstractContextManager[Work]]
 
 
 class UnsyncedFile(OsFile):
-    """A file whose sync does nothing: a sync takes the kernel's time and the disk's, none of ours."""
+    """A file whose sync does nothing, because a sync takes the kernel's time and the disk's, and none of ours."""
 
     def sync(self) -> None:
         pass
@@ -189,7 +189,7 @@ def journal_add(folder: str) -> Iterator[Work]:
 
 
 def committing(batch: int) -> Layer:
-    """Return a layer that records and writes batches; the figure is an item's share."""
+    """Return a layer that records and writes batches. The figure is the share of one item."""
 
     @contextmanager
     def layer(folder: str) -> Iterator[Work]:
@@ -253,7 +253,7 @@ def reply_item(folder: str) -> Iterator[Work]:
 
 @contextmanager
 def take_read_behind(folder: str) -> Iterator[Work]:
-    """Take from a queue of which memory holds a sixth."""
+    """Take from a queue with a sixth of its items in memory."""
     broker = served_broker(folder, "1s", BEHIND)
     queue = broker.queues.make("jobs", NOW_MS)
 
@@ -273,14 +273,14 @@ def take_read_behind(folder: str) -> Iterator[Work]:
 
 
 class Brief(SyncLatency):
-    """A disk that is always fast enough for the hub to wait, also when valgrind slows everything."""
+    """A disk that is always fast enough for the hub to wait for it, even if valgrind slows everything down."""
 
     is_brief = True
 
 
 class TurnClock(ServerClock):
-    """A clock that advances by a millisecond at each call, once a turn: the timers' work does not depend on how busy
-    the machine is.
+    """A clock that advances by a millisecond at each call, once a turn, so that the timers' work does not depend on how
+    busy the machine is.
     """
 
     def __init__(self) -> None:
@@ -293,18 +293,18 @@ class TurnClock(ServerClock):
 
 
 class Crowd:
-    """A hub with clients in this very process: they send between two ticks, and their work is not counted."""
+    """A hub with clients in the same process: they send between two ticks, and their work is not counted."""
 
     def __init__(
         self, folder: str, sync: str, connections: int, stack: ExitStack, more: str, protocol: ProtocolSpec
     ) -> None:
         self.machine = SystemMachine(TurnClock())
-        # It stands still, and is as cheap to call as the real one.
+        # This clock stands still, and is as cheap to call as the real one.
         self.machine.elapsed_ns = self.machine.step_ns = (0).bit_length
         self.hub = Hub(served_broker(folder, sync, more), self.machine, 1000)
         stack.callback(self.hub.close)
         self.hub._syncs.latency_of_one = self.hub._syncs.latency_of_several = Brief()
-        self.machine.syncs.is_cheap = False  # each sync is made at once: how often a turn looks for its end is chance
+        self.machine.syncs.is_cheap = False  # makes each sync in the turn: when a turn notices its end would vary
         self.poller = self.machine.poller
         self._begin_redo_log()
         self.clients: list[socket.socket] = []
@@ -315,7 +315,7 @@ class Crowd:
             self.hub.admit(client_socket(ours), "", protocol, LIMITS, self.machine.clock.now_ms())
             self.clients.append(theirs)
         if self.hub.broker.users.by_name:
-            self._log_in(self.clients[:1])  # a password that was right is known from then on
+            self._log_in(self.clients[:1])  # the password is remembered from then on
             self._log_in(self.clients[1:])
 
     def _log_in(self, clients: list[socket.socket]) -> None:
@@ -378,9 +378,7 @@ def served(
     pipeline: int = 1,
     more: str = "",
 ) -> Layer:
-    """Return a layer of ticks of the hub: `fill` items are put for each request before it counts, or are got afterwards
-    (-1).
-    """
+    """Return a layer of ticks of the hub. `fill` items are put before each counted request, or got after it (-1)."""
 
     @contextmanager
     def layer(folder: str) -> Iterator[Work]:

@@ -1,7 +1,7 @@
-"""The duration of operators' operations, and the delay of a client that puts and gets beside them.
+"""The duration of operators' operations, and the delay of a client that puts and gets meanwhile.
 
-There is one server of ours as a process. Each operation affects all items of a queue; a probe puts one item and gets it
-again, every PAUSE_S, at rest and beside each operation.
+The server is a process. Each operation affects all items of a queue. A probe puts one item and gets it again, every
+PAUSE_S, at rest and during each operation.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ MOVED_S, UNDONE_S = 4.0, 6.0  # 300,000 items
 
 
 class Row(Struct, frozen=True):
-    """The result of an operation. `p50_ms`, `p99_ms`, `max_ms` are delays of a put or a get of the probe, `seconds` is
-    the operation's duration, `cpu_seconds` the server's processor time meanwhile.
+    """The result of an operation. `p50_ms`, `p99_ms`, `max_ms`: delays of a put or a get of the probe. `seconds`: the
+    operation's duration. `cpu_seconds`: the server's processor time meanwhile.
     """
 
     what: str
@@ -96,7 +96,7 @@ def measure(count: int) -> list[Row]:
     """Measure all operations. Raises Failed."""
     rows: list[Row] = []
     undo = [0]
-    one_in_ten = {"where": ["regex~7$"]}  # of numbers: the others are set aside on the way to the last one
+    one_in_ten = {"where": ["regex~7$"]}  # of numbers: the others are set aside until the last one is reached
     chosen = sum([number % 10 == 7 for number in range(count)])
 
     def does(method: str, path: str, body: object = None, wanted: int = count) -> None:

@@ -1,4 +1,4 @@
-"""The extra duration of a start after a power cut with a redo log that is as full as it can be.
+"""The extra duration of a start after a power cut with a full redo log.
 
 Journals are written with a log of bytes whose two halves are filled, while only the log is synced. Then each journal is
 cut down to its durable part, and everything is dropped from the page cache: the worst that a power cut can leave.
@@ -36,7 +36,7 @@ EXTRA_SECONDS_MAX = 0.5
 
 
 class Failed(Exception):
-    """An item is missing, or the server does not start."""
+    """The error when an item is missing, or the server does not start."""
 
 
 def finish_tasks(spool: Spool) -> None:
@@ -63,7 +63,7 @@ def fill(folder: Path, log_bytes: int, queues: int, item_bytes: int) -> tuple[in
         group.write(NOW_MS)
         has_grown = all(segment.size == redo.segment_bytes_max for segment in redo.segments)
         if has_grown and redo.is_due and not redo.running:
-            redo.running += redo.tasks()  # from now on the background thread does nothing
+            redo.running += redo.tasks()  # the background thread does nothing from now on
         elif redo.running and redo.active.at > redo.active.size - 4 * redo.segment_bytes_max // 32:
             break
         elif not redo.running:

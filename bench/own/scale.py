@@ -1,7 +1,7 @@
-"""The growth of cost with the work. Each part is run at three sizes, ten times apart (`--quick`: two).
+"""The growth of cost with the work. Each part is run at three sizes, each ten times the one before (`--quick`: two).
 
 Linear growth is expected for queues, fan-out children, open reads, waiting and idle clients, items. The server is a
-process of its own on one core; the last part measures how long one request to a broker without sockets delays all
+process of its own on one core. The last part measures how long one request to a broker without sockets delays all
 clients.
 """
 
@@ -33,8 +33,8 @@ LONG = "\n[server]\nmax_open_transactions = 1000000\n"
 
 
 class Row(Struct):
-    """A result: `total` in `unit` for `count` of them; `growth` is this total over that of a tenth of the units, if
-    measured.
+    """A result: `total` in `unit` for `count` of them. `growth`: this total divided by that for a tenth of the units,
+    if measured.
     """
 
     part: str
@@ -58,7 +58,7 @@ def clients(server: Served, count: int, stack: ExitStack) -> list[Client]:
     for _ in range(count):
         made.append(Client(server))
         stack.callback(made[-1].sock.close)
-    made[-1].ask([b"version\r\n"], b"\r\n")  # the last one in: all are
+    made[-1].ask([b"version\r\n"], b"\r\n")  # the last one has connected, so all have
     return made
 
 

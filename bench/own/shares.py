@@ -1,8 +1,8 @@
-"""The delay that one request causes for the other clients: a table of requests, each sent once beside polite clients,
-to a server of its own.
+"""The delay that one request causes for the other clients: a table of requests, each sent once to a server of its own
+while polite clients use it.
 
 `turn ms` is the longest turn of the hub in processor time of its thread (`turns.py`), which other programs do not
-affect; `worst ms` is the slowest put or get of the polite clients meanwhile, which they do affect.
+affect. `worst ms` is the slowest put or get of the polite clients meanwhile, which they do affect.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ Work = Callable[[Target], Iterator[None]]
 
 
 class Row(Struct, frozen=True):
-    """A request of the table. `is_large`: it asks for much, so others may wait longer. `flushes`: it removes the items
-    of the polite clients, too.
+    """A request of the table. `is_large`: it asks for much, so others may wait longer. `flushes`: it also removes the
+    items of the polite clients.
     """
 
     name: str
@@ -234,7 +234,7 @@ def inspect_queues(target: Target) -> Iterator[None]:
 
 
 def open_reads(count: int, target: Target) -> Iterator[None]:
-    """List open reads of a memcache client, beside so many leases of a thrift client."""
+    """List the open reads of a memcache client, while a thrift client has `leases` leases."""
     leases = target.sized(count)
     line = Line(target.memcache)
     line.ask([put(b"leased", b"x")] * leases + [put(b"open", b"x")] * 1000, b"STORED\r\n")
@@ -275,7 +275,7 @@ def exactly(sock: socket.socket, size: int) -> bytes:
 
 
 def waiters(count: int, behind: bytes, ends: int, end: str, target: Target) -> Iterator[None]:
-    """Let so many clients wait, each with 64 requests behind; their waits end in one turn, by a timer or a deletion."""
+    """Let `count` clients wait, each with 64 requests behind; their waits end in one turn, by a timer or a deletion."""
     count = target.sized(count)
     keys = [b"k%02d" % number for number in range(16)]
     owner = Line(target.memcache)
@@ -301,7 +301,7 @@ GETS = b"get k00 k01 k02 k03 k04 k05 k06 k07 k08 k09 k10 k11 k12 k13 k14 k15\r\n
 
 
 def pipelined_gets(count: int, target: Target) -> Iterator[None]:
-    """Let so many clients each send 64 gets of 16 keys at once."""
+    """Let `count` clients each send 64 gets of 16 keys at once."""
     lines = [Line(target.memcache) for _ in range(target.sized(count))]
     lines[0].ask([put(b"k%02d" % number, b"x") for number in range(16)], b"STORED\r\n")
     yield
@@ -422,7 +422,7 @@ def rotation(target: Target) -> Iterator[None]:
 
 
 def first_noted(target: Target) -> Iterator[None]:
-    """Note an operation behind 1 MB of lines of earlier runs, in both files."""
+    """Record an operation after 1 MB of lines of earlier runs, in both files."""
     folder = target.folder / "spool" / ".staniel"
     entry = AuditEntry(1, 1_700_000_000_000, "purge", "some queue", "", 12, Result.DONE, "", "127.0.0.1:40000", "admin")
     for name in NAMES:
@@ -479,7 +479,7 @@ ROWS = (
 
 
 def measured(row: Row, checkout: Path, scale: float = 1.0) -> Outcome:
-    """Measure a server of its own, beside polite clients, before and during the request. Raises Failed."""
+    """Measure a server of its own, with polite clients, before and during the request. Raises Failed."""
     with tempfile.TemporaryDirectory(prefix="bench-turns-") as folder, ExitStack() as stack:
         longest = Longest(Path(folder) / "longest")
         program = [interpreter(checkout), str(ROOT / "bench" / "own" / "turns.py"), str(longest.path)]

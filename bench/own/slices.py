@@ -28,7 +28,7 @@ default.max_memory_size = "16MB"
 default.max_journal_size = "64MB"
 default.min_journal_compact_delay = "1s"
 """
-REQUESTS_PER_TURN = 32  # as many as ready clients have sent meanwhile
+REQUESTS_PER_TURN = 32  # as many as ready clients could have sent meanwhile
 LIMIT_MS = 10.0
 
 
@@ -75,7 +75,7 @@ class Turns:
 
 def run(items: int, size: int) -> Turns:
     """Fill a queue, then drain it while a few items are still put, until its journal is small again."""
-    # The real disk is asked for nothing that the fake one alone has.
+    # No method is called that only the simulated disk has.
     turns = Turns(World(CONFIG, cast(Disk, OsFs())))
     put = b"set q 0 0 %d\r\n%b\r\n" % (size, b"x" * size)
     for _ in range(items // REQUESTS_PER_TURN):

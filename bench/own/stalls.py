@@ -1,4 +1,4 @@
-"""The delay that one request, or one tick of the clock, that affects all of a queue causes for all clients; without
+"""The delay for all clients from one request, or one tick of the clock, that affects all of a queue; without
 sockets.
 """
 

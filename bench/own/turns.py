@@ -1,8 +1,7 @@
 """The server with a stopwatch at its hub: `python bench/own/turns.py FILE serve …` in the folder of any checkout.
 
-It runs as a script, so that the server need not know that it is measured, and older servers can be measured. Eight
-bytes of FILE hold the longest turn so far, in nanoseconds of the hub's thread (native order); a reader may set them to
-0.
+It runs as a script, so that the server has no code for being measured, and older servers can be measured. Eight bytes
+of FILE have the longest turn so far, in nanoseconds of the hub's thread (native order); a reader may set them to 0.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def watch(path: str) -> None:
     with open(path, "r+b") as file:
         longest = mmap.mmap(file.fileno(), NANOSECONDS.size)
 
-    class TimedHub(hub.Hub):  # no patch of Hub: compiled, its methods cannot be replaced
+    class TimedHub(hub.Hub):  # a subclass, because methods of a compiled Hub cannot be replaced
         def turn(self, events: list[tuple[int, int]]) -> None:
             began_ns = time.thread_time_ns()
             super().turn(events)
@@ -52,7 +51,7 @@ def watch(path: str) -> None:
 
 def main() -> None:
     path = sys.argv.pop(1)
-    sys.path[0] = os.path.join(os.getcwd(), "src")  # of the checkout whose server it is, not this script's folder
+    sys.path[0] = os.path.join(os.getcwd(), "src")  # of the checkout to run, not this script's folder
     from staniel.server.__main__ import main as serve
 
     watch(path)

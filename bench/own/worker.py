@@ -1,7 +1,7 @@
-"""The speed of a worker: items a second that one process takes, confirms and calls an empty function with.
+"""The speed of a worker: items a second that one process takes, passes to an empty function and confirms.
 
-`python -m staniel.bench.own.worker` starts a server with its default settings, by which a confirm is durable before its
-reply, and for each mode a worker with its default settings; it puts the items first, and measures from the first call
+`python -m staniel.bench.own.worker` starts a server with its default settings, so a confirm is durable before its
+reply, and for each mode a worker with its default settings. It puts the items first, and measures from the first call
 to the last. The exit status is 1 if an item was left or done twice.
 """
 
@@ -25,7 +25,7 @@ ITEMS = 50_000
 
 
 class Meter:
-    """An empty function that knows when it was called first, and when for the last time."""
+    """An empty function that notes the times of its first and its last call."""
 
     def __init__(self, items: int) -> None:
         self.is_over = threading.Event()
@@ -47,7 +47,7 @@ class Meter:
 
 
 def measure(port: int, mode: Mode, items: int, payload: bytes) -> float:
-    """Return items a second. Raises SystemExit if one is left, or was done twice."""
+    """Return items a second. Raises SystemExit if an item is left, or was done twice."""
     with Client("127.0.0.1", port) as client:
         client.put_many(QUEUE, [payload] * items)
     meter = Meter(items)

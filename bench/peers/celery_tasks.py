@@ -60,7 +60,7 @@ class Rates(Struct, frozen=True):
 
 
 class Failed(Exception):
-    """A program failed, or the tasks were not done in time."""
+    """The error when a program fails, or the tasks are not done in time."""
 
 
 def url(contestant: Contestant, server: Running) -> str:

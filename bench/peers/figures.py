@@ -81,7 +81,9 @@ def ratio(ours: dict[int, Report], peer: dict[int, Report]) -> Spread | None:
 
 
 def speed(report: Report) -> float:
-    """Return operations a second; if the load sets those, one over the p50: above 1 ours is faster, as everywhere."""
+    """Return operations a second. If the load sets those, return one over the p50. In both cases above 1 means that
+    ours is faster.
+    """
     return 1 / latency(report).p50 if report.mode == "pingpong" else report.ops_per_s
 
 

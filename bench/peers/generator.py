@@ -1,4 +1,4 @@
-"""The load generator: built from queue_load.c, run against a port, its one line of JSON read and judged."""
+"""The load generator: it is built from queue_load.c and run against a port; its line of JSON is read and judged."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ TIMEOUT_SECONDS = 60
 
 
 class CannotBuild(Exception):
-    """The compiler is missing, or refused the source."""
+    """The error when the compiler is missing, or refuses the source."""
 
 
 class GeneratorFailed(Exception):
-    """The generator made no report: it could not connect, or its arguments were wrong."""
+    """The error when the generator makes no report: it could not connect, or its arguments were wrong."""
 
 
 class Latency(Struct, frozen=True):
@@ -106,7 +106,7 @@ def run(program: Path, args: tuple[str, ...], port: int, server_pid: int, core: 
 
 
 def wrongs(report: Report, ops_wanted: int) -> list[str]:
-    """Return everything that makes a run worthless, in words; empty if nothing does."""
+    """Return all reasons, in words, that make a run worthless; [] if there are none."""
     counts = {
         "lost": report.lost,
         "duplicated": report.duplicated,

@@ -1,4 +1,4 @@
-"""The order of play: round after round, each workload, each contestant in turn, on a fresh server every time."""
+"""The order of the runs: round after round, each workload, each contestant in turn, on a fresh server every time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Run(Struct, frozen=True):
 
 
 class Arena(Struct, frozen=True):
-    """The constants of all runs. A core is None if the machine has only one to give."""
+    """The constants of all runs. A core is None if the machine has only one."""
 
     program: Path
     base: Path
@@ -101,7 +101,7 @@ def _all_steps(
 
 def _one_step(arena: Arena, step: Step, server: Running) -> Report:
     if step.measured:
-        os.sync()  # what was written before, by any process, is not this run's to pay for
+        os.sync()  # earlier writes of any process must not slow this run down
     return generator.run(arena.program, step.args, server.port, server.pid, arena.generator_core)
 
 

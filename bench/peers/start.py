@@ -1,8 +1,8 @@
 """The duration of a start: from the creation of a process to its first reply, with nothing to recover and with a
-million items, ours and redis in turns; and beside them the interpreter alone, and `staniel --version`.
+million items, ours and redis in turns; also of the interpreter alone, and of `staniel --version`.
 
-The table shows the best and the median of all rounds: a busy machine only adds. Processor time is the process's own,
-with the kernel's on its behalf, up to its reply.
+The table shows the best and the median of all rounds, because a busy machine only adds time. Processor time is the
+process's own and the kernel's on its behalf, up to its reply.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def first_answer(child: subprocess.Popen[bytes], port: int, request: bytes) -> t
             continue
         sock.sendall(request)
         answer = sock.recv(1 << 16)
-        if answer and not answer.startswith(b"-LOADING"):  # redis takes clients before it serves them
+        if answer and not answer.startswith(b"-LOADING"):  # redis accepts clients before it serves them
             return sock, answer
         sock.close()
         time.sleep(POLL_SECONDS)
@@ -120,7 +120,7 @@ def cpu_ms(pid: int) -> float:
 
 
 def fill(contestant: Contestant, folder: Path, items: int) -> None:
-    """Put so many items, and kill the server. Raises StartFailed."""
+    """Put `items` items, and kill the server. Raises StartFailed."""
     words = WORDS[contestant.proto]
     with started(contestant, folder, words.hello) as (sock, _, _):
         for _ in range(0, items, BURST):

@@ -28,7 +28,7 @@ ALL = (*BROKERS, "memcached")
 class Workload(Struct, frozen=True):
     """A row. `producers` of the `conns` connections put, in a flood; `pipeline` requests are in flight on each.
 
-    `jobs`: ours uses workq's protocol, where a get is a lease and the delete of the job before. With a `rate`, so many
+    `jobs`: ours uses workq's protocol, where a get is a lease and the delete of the job before. `rate`: this many
     requests a second are due over all connections, whether or not replies have come.
     """
 
@@ -90,7 +90,7 @@ class Step(Struct, frozen=True):
 def steps(workload: Workload, proto: str, kv: bool) -> tuple[Step, ...]:
     """Return the calls that make one run of the row, in order.
 
-    Every put item is read back and checked in every run, so a fast reply that kept nothing does not count.
+    Every put item is read back and checked in every run, so a fast reply without a stored item does not count.
     """
     common = _common(workload, proto, kv)
     measured = Step((*common, *_measured(workload, proto)), measured=True)

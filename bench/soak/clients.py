@@ -14,7 +14,7 @@ from staniel.bench.soak.ledger import Ledger, item_for
 
 PIPELINE_MAX = 16
 ITEM_SIZE_MAX = 600
-FAMILY_ITEMS_MAX = 300  # producers rest while a family holds more
+FAMILY_ITEMS_MAX = 300  # items in a family, above which its producers rest
 RESET = struct.pack("ii", 1, 0)
 Address = tuple[str, int]
 Heard = Callable[[bytes, bytes | None], None]
@@ -22,13 +22,13 @@ Heard = Callable[[bytes, bytes | None], None]
 
 
 class Broken(Exception):
-    """A server that should be alive disconnected, or sent a forbidden reply."""
+    """The error when a server that should be running disconnects, or sends a forbidden reply."""
 
 
 class Crew:
     """The clients of one life of the server. `done` counts operations with a reply.
 
-    `refusal` is an allowed beginning of the reply to a put instead of STORED; b"" if no put may be refused.
+    `refusal`: a beginning of the reply to a put that is allowed instead of STORED; b"" if no put may be refused.
     """
 
     def __init__(self, address: Address, refusal: bytes = b"") -> None:
@@ -37,14 +37,14 @@ class Crew:
         self.done = 0
         self.stored = 0
         self.refused = 0
-        self.over = False  # the server is dead: hear, and say nothing more
+        self.over = False  # the server is dead: read, and send nothing more
         self.members: list[Member] = []
         self._poller = select.epoll()
         self._by_fd: dict[int, Member] = {}
 
     def work(self, seconds: float, operations: int, seconds_max: float) -> bool:
-        """Serve the clients for so long, and until so many operations have a reply; return False if that takes too
-        long. Raises Broken.
+        """Serve the clients for `seconds`, and until `operations` operations have a reply. Return False if that takes
+        too long. Raises Broken.
         """
         began_s = time.monotonic()
         while (passed_s := time.monotonic() - began_s) < seconds or self.done < operations:
@@ -57,7 +57,7 @@ class Crew:
         return True
 
     def hear_out(self) -> None:
-        """Read the dead server's last bytes, then report to the ledgers what stays in doubt."""
+        """Read the dead server's last bytes, then report to the ledgers what remains unknown."""
         self.over = True
         for member in self.members:
             while member.receive():
@@ -280,7 +280,7 @@ class ReliableTaker(Reader):
 
 
 class Vanisher(ReliableTaker):
-    """A reliable taker that now and then disconnects, politely or not, with an item open."""
+    """A reliable taker that sometimes disconnects, politely or not, with an item open."""
 
     def handle_held(self, held: bytes) -> None:
         if self.crew.over or self.random.randrange(8):

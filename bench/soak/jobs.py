@@ -1,7 +1,7 @@
 """The jobs of a server that is killed under load and started again: the clients, their knowledge, and the judge.
 
-A cycle is that of `loop.py`: clients work; the server is killed in full flight; sometimes it is killed again while it
-recovers; it starts, and is asked for every job that a client knows.
+A cycle is that of `loop.py`: clients work; the server is killed in the middle of it; sometimes it is killed again while
+it recovers; it starts, and is asked for every job that a client knows.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Book:
         self.jobs: dict[int, Known] = {}
         self.numbers = count(1)
         self.twice: list[int] = []
-        self.waiting = 0  # added and not leased; producers rest while they are many
+        self.waiting = 0  # added but not leased; producers rest while there are many
         self.done = 0
         self.leases_unanswered = 0
 
@@ -122,7 +122,7 @@ class Link:
 
 
 class Client(threading.Thread):
-    """A client that adds, or leases and ends jobs, until the server is gone. `wrong` is a reply that no sound server
+    """A client that adds, or leases and ends jobs, until the server is gone. `wrong`: a reply that no correct server
     sends.
     """
 
@@ -162,7 +162,7 @@ class Client(threading.Thread):
         self.book.waiting += len(numbers)
         for number in numbers:
             self._must(link.line(), b"+OK")
-            if jobs[number] is Known.ADDING:  # a worker may have had it before we heard of that
+            if jobs[number] is Known.ADDING:  # a worker may have leased it before this reply was read
                 jobs[number] = Known.ADDED
 
     def _work(self, link: Link) -> None:

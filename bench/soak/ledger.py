@@ -1,8 +1,8 @@
 """The clients' knowledge of the items in one family of queues, and what must therefore be true, now and after a crash.
 
-A family is the queue that items are put into and those that they may move on to by themselves: one copy of each item is
-somewhere in it. The ledger gets requests and replies in their order. An item is b"PRODUCER-NUMBER SIZE " and SIZE
-letters that follow from its number; the numbers of a producer grow.
+A family is the queue that items are put into and the queues that they may move on to by themselves: one copy of each
+item is in one of them. The ledger gets requests and replies in their order. An item is b"PRODUCER-NUMBER SIZE " and
+SIZE letters that follow from its number; the numbers of a producer grow.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Fate(Enum):
 
 
 class Entry(Struct):
-    """The entry of an item. `holder` is the client that has it open, or None. A delivered item may return in front of
-    older ones.
+    """The entry of an item. `holder`: the client that has it open, or None. A delivered item may return before older
+    ones.
     """
 
     fate: Fate
@@ -30,7 +30,7 @@ class Entry(Struct):
 
 
 class Ledger:
-    """The ledger of one family, over all crashes. `wrong` collects what a sound server cannot have done."""
+    """The ledger of one family, over all crashes. `wrong` collects what a correct server cannot have done."""
 
     def __init__(self, *queues: str) -> None:
         self.queues = queues
@@ -38,7 +38,7 @@ class Ledger:
         self.wrong: list[str] = []
         self.holds = 0  # items that are not known to be gone
         self.unanswered_gets = 0  # each may have taken one item that no client saw
-        self.is_all_seen = True  # else an item may be on its way from queue to queue, where no reader sees it
+        self.is_all_seen = True  # otherwise an item may be on its way from queue to queue, where no reader sees it
 
     # what clients say and hear
 
@@ -59,7 +59,7 @@ class Ledger:
     def delivered(self, item: bytes, newest: dict[bytes, int], holder: object = None) -> bytes:
         """Note an item that a client received, as the reply to an open if it is the `holder`. Return the item's key.
 
-        `newest` is the client's own: the last number of each producer that it was the first to receive.
+        `newest` is the client's own: of each producer, the last number that this client was the first to receive.
         """
         key = key_of(item)
         entry = self.entries.get(key)
@@ -80,8 +80,8 @@ class Ledger:
         return key
 
     def heard_late(self, item: bytes) -> None:
-        """Note an item that a client received but does not hold any more: its holder, and whether it is removed, are
-        unknown.
+        """Note an item that a client received but does not have open any more. Its holder, and whether it is removed,
+        are unknown.
         """
         key = key_of(item)
         entry = self.entries.get(key)
@@ -123,7 +123,7 @@ class Ledger:
         return wrong + self._out_of_order(found[name])
 
     def accept_recovered(self, found: dict[str, list[bytes]]) -> None:
-        """Take the state after a restart as certain: present items are stored, missing ones must stay away. If not all
+        """Take the state after a restart as certain: present items are stored, missing ones must not return. If not all
         items are visible, all except known removed ones may exist.
         """
         there = {key_of(item) for queue in self.queues for item in found[queue]}
@@ -164,7 +164,7 @@ class Ledger:
 
 
 def item_for(key: bytes, size: int) -> bytes:
-    """Return the one valid item of this key with so many letters."""
+    """Return the one valid item of this key with `size` letters."""
     return b"%b %d %b" % (key, size, bytes([97 + split(key)[1] % 26]) * size)
 
 
@@ -180,7 +180,7 @@ def key_of(item: bytes) -> bytes:
 
 
 def size_of(item: bytes) -> int:
-    """Return the item's stated size; -1 if that is no number."""
+    """Return the size in the item's text; -1 if that is not a number."""
     size = item.split(b" ", 2)[1:2]
     return int(size[0]) if size and size[0].isdigit() else -1
 

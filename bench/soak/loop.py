@@ -1,6 +1,6 @@
 """The command `python -m staniel.bench.soak.loop`: a server killed under load and started again, a thousand times.
 
-A cycle: clients work (`clients.py`); the server is killed in full flight; sometimes it is killed again while it
+A cycle: clients work (`clients.py`); the server is killed in the middle of it; sometimes it is killed again while it
 recovers; it starts, and the contents of its queues are compared with the clients' knowledge (`ledger.py`). This file
 has the queues and their clients.
 """
@@ -72,9 +72,9 @@ min_journal_compact_delay = "10ms"
 
 
 class Loop:
-    """A spool over all its deaths. `sync` is a policy for every queue, or "mixed"."""
+    """A spool over all lives of its server. `sync`: a policy for every queue, or "mixed"."""
 
-    refusal = b""  # how the answer to a put may begin instead of STORED
+    refusal = b""  # the beginning of a reply to a put that is allowed instead of STORED
     spool = "spool"
     settings: Mapping[str, str] = SETTINGS
 
@@ -115,7 +115,7 @@ class Loop:
         self.number += 1
         if self.number == 1:
             self.victim.start()
-            self.read_queues()  # children of a fan-out exist from the first look on
+            self.read_queues()  # children of a fan-out exist after the first read
         crew = Crew(self.victim.address, self.refusal)
         watcher = self.hire(crew)
         began_s = time.monotonic()
@@ -154,7 +154,7 @@ class Loop:
         return reloads
 
     def insist(self, crew: Crew, seconds: float) -> None:
-        """Let the crew work for so long, and until it has done enough for a kill. Raises Broken."""
+        """Let the crew work for `seconds`, and until it has done enough for a kill. Raises Broken."""
         try:
             if not crew.work(seconds, OPERATIONS_MIN, WORK_SECONDS_MAX):
                 raise Broken(f"only {crew.done} operations in {WORK_SECONDS_MAX:.0f} s")
@@ -243,13 +243,13 @@ def _open_all(sock: socket.socket, line: Callable[[], bytes], read: Callable[[in
 @click.option("--death", type=click.Choice(["kill", "term"]), default="kill", show_default=True, help="The signal.")
 @click.option(
     "--life", type=click.FloatRange(min=0.1), default=LIFE_SECONDS[1], show_default=True, metavar="SECONDS",
-    help="How long a life lasts at most; long ones meet what short ones do not.",
+    help="How long a life lasts at most; long ones find other defects than short ones.",
 )  # fmt: skip
 @click.option(
     "--reload-one-in", type=click.IntRange(min=1), default=RELOAD_ONE_IN, show_default=True, metavar="LIVES",
-    help="How many lives have a reload in their middle; 1: each. Of queues.",
+    help="One in so many lives has a reload in its middle; 1: each. Of queues.",
 )  # fmt: skip
-@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="So many loops side by side.")
+@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Loops that run side by side.")
 @click.option(
     "--dir", "folder", type=click.Path(exists=True, file_okay=False, writable=True, path_type=Path),
     default=Path(tempfile.gettempdir()), show_default=True, help="Where the spools are made.",

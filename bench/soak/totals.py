@@ -10,7 +10,7 @@ from msgspec import Struct
 from staniel.bench.soak.victim import Victim
 
 END_SECONDS_MAX = 2.0  # from the signal to the end of the process, whatever its clients do
-RATE_MIN = 1000.0  # operations a second; a slower cycle is checked and not counted
+RATE_MIN = 1000.0  # operations a second; a slower cycle is checked but not counted
 
 
 class Cycle(Struct):
@@ -85,7 +85,7 @@ class Mortal(Protocol):
 
 
 def play(loop: Mortal, cycles: int, say: Callable[[str], None]) -> Totals:
-    """Play so many cycles that count, or twice as many in all, or up to the first that is wrong."""
+    """Run cycles until `cycles` of them count, or twice as many in all, or up to the first that is wrong."""
     totals = Totals()
     with loop.victim:
         while totals.counting < cycles and totals.cycles < 2 * cycles and not totals.wrong:

@@ -31,13 +31,13 @@ class Victim:
     def __init__(self, folder: Path, config: str, wrapper: tuple[str, ...] = ()) -> None:
         self.folder = folder
         self.wrapper = wrapper
-        self.environment: dict[str, str] = {}  # beside ours, from the next start on
+        self.environment: dict[str, str] = {}  # added to this process's, from the next start on
         self.config_path = folder / "staniel.toml"
         self.configure(config)
         self.port = 0
-        self.ports: tuple[int, ...] = ()  # of all that it listens on, that of jobs last
-        self.ready_s = 0.0  # from the start of the process to its greeting, the last time
-        self.recovery_s = 0.0  # what it says that its recovery took of that
+        self.ports: tuple[int, ...] = ()  # of all listeners, that of jobs last
+        self.ready_s = 0.0  # from the start of the process to its greeting, in the present life
+        self.recovery_s = 0.0  # the part of that which its recovery took, according to the greeting
         self.end_s = 0.0  # from the last signal of `end` to the end of the process
         self._child: subprocess.Popen[bytes] | None = None
 

@@ -1,4 +1,4 @@
-"""The accidents of a server and its clients in the middle of a shift, which do not end the server's life.
+"""The accidents of a server and its clients during a shift, which do not end the server's life.
 
 The kind, time and length of an accident follow from the seed; each is logged.
 """
@@ -20,7 +20,7 @@ from staniel.bench.soak.mix.wires import Gone, Link
 SPACE_SECONDS_MAX = 15.0  # puts are accepted again within a second of space; the machine may be busy
 SLOW_SYNC_MS = (20, 200)
 STORM_CLIENTS = (5, 25)
-HELLO = bytes.fromhex("16030100c4010000c00303")  # how a client of TLS begins
+HELLO = bytes.fromhex("16030100c4010000c00303")  # the beginning of a client's TLS handshake
 Say = Callable[[str], None]
 
 
@@ -35,7 +35,7 @@ class Accidents:
         self.say = say
 
     async def happen(self, every_s: float) -> None:
-        """Cause one accident after the other, until the shift stops producing."""
+        """Cause one accident after another, until the shift stops producing."""
         while True:
             await trio.sleep(self.random.expovariate(1 / every_s))
             if not self.shift.is_producing:

@@ -1,4 +1,4 @@
-"""The clients of one shift: all that work on one server between two rests, or until it dies."""
+"""The clients of one shift: they work on one server between two rests, or until it dies."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ TLS_SHARE = 0.4
 
 
 class Shift:
-    """A shift. `pace_s` is how long a producer rests after each item; `wrong` lists what a sound server cannot
-    have done.
+    """A shift. `pace_s`: how long a producer rests after each item. `wrong` lists what a correct server cannot have
+    done.
     """
 
     serial = count(1)
@@ -41,8 +41,8 @@ class Shift:
         self.random = Random(stage.random.getrandbits(64))
         self.is_producing = True
         self.is_taking = True
-        self.is_over = False  # finish what you are at, and hang up
-        self.is_dying = False  # the server is killed or stopped: hear, and say nothing more
+        self.is_over = False  # finish the present work, and disconnect
+        self.is_dying = False  # the server is killed or stopped: read, and send nothing more
         self.holds_max = HOLDS_MAX
         self.full_until_s = 0.0
         self.wrong: list[str] = []
@@ -61,7 +61,7 @@ class Shift:
         self.counts["refused for a full disk"] += 1
 
     async def drained(self) -> None:
-        """Stop puts; return when the stored items have been taken, or after a time in which they should have been."""
+        """Stop puts. Return when the stored items have been taken, or after a time in which they should have been."""
         self.is_producing = False
         self.is_taking = True
         with trio.move_on_after(DRAIN_SECONDS_MAX):
@@ -89,7 +89,7 @@ def hired(shift: Shift) -> list[Client]:
 
 
 class Client:
-    """A client that uses one protocol with one queue, on one connection after the other."""
+    """A client that uses one protocol with one queue, on one connection after another."""
 
     def __init__(self, shift: Shift, queue: str, ledgers: list[Ledger]) -> None:
         self.shift = shift
@@ -133,7 +133,7 @@ class Client:
 
 
 class Producer(Client):
-    """A client that puts numbered items, some with one send; now and then it vanishes in the middle of a put."""
+    """A client that puts numbered items, some with one send. Sometimes it vanishes in the middle of a put."""
 
     sent = 0
 
@@ -207,11 +207,11 @@ class Consumer(Client):
     async def _taken(
         self, speaker: Speaker, ledger: Ledger, order: dict[bytes, int], *, is_brief: bool = False
     ) -> list[bytes]:
-        """Return the keys of the open items; if `is_brief`, they may come again from now on."""
+        """Return the keys of the open items. With `is_brief`, they may come again from now on."""
         began_s = monotonic()
         items = await speaker.open_items(self.random.randint(1, TAKEN_MAX), WAIT_MS, is_brief=is_brief)
         if is_brief and monotonic() - began_s > BRIEF_LEASE_MS / 1000:
-            # The lease may be over: by the time that this is heard another may have the items, or have closed them.
+            # The lease may have ended: another client may already have the items, or have closed them.
             for item in items:
                 ledger.heard_late(item)
             self.shift.counts["opened, and heard when the lease may have been over"] += len(items)
@@ -228,7 +228,7 @@ class Consumer(Client):
         if self.random.random() < 0.1:
             await trio.sleep(self.random.uniform(0, 0.02))
         if shift.is_dying:
-            for key in held:  # it hangs up, and another may be handed them before the server has ended
+            for key in held:  # after the disconnection another client may get them before the server has noticed
                 ledger.released(key)
             return
         if speaker.can_abort and not self.random.randrange(8):

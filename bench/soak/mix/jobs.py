@@ -22,7 +22,7 @@ ASKED_AT_ONCE = 64
 
 
 class JobClient:
-    """A client that adds, or leases and ends jobs, on one connection after the other."""
+    """A client that adds, or leases and ends jobs, on one connection after another."""
 
     def __init__(self, shift: Shift, *, adds: bool) -> None:
         self.shift = shift
@@ -79,7 +79,7 @@ class JobClient:
                 shift.refused(self, answer)
                 book.jobs[number] = Known.DELETED
                 book.waiting -= 1
-            elif book.jobs[number] is Known.ADDING:  # a worker may have had it before that was heard
+            elif book.jobs[number] is Known.ADDING:  # a worker may have leased it before this reply was read
                 book.jobs[number] = Known.ADDED
             shift.counts["put in workq"] += answer == b"+OK"
         shift.puts_ms.append((monotonic() - began_s) * 1000)

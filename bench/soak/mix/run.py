@@ -29,10 +29,10 @@ from staniel.bench.soak.mix.warm_up import warm_up
 from staniel.bench.soak.mix.wires import Gone
 
 LONG_LIFE_SHARE = 0.4
-PHASES = 36  # of a run, if that makes them neither too short nor too long
-PHASES_MIN = 2  # of a long life, however short the run
+PHASES = 36  # of a run, if they are neither too short nor too long then
+PHASES_MIN = 2  # of a long life, even in a short run
 PHASE_SECONDS = (2.0, 600.0)
-WORK_SHARE = 0.75  # of a phase; then all is taken
+WORK_SHARE = 0.75  # of a phase; in the rest of it all items are taken
 ACCIDENTS_A_PHASE = 5
 MORTAL_SECONDS = (1.0, 20.0)
 KILL_AGAIN_ONE_IN = 6
@@ -43,12 +43,12 @@ WRONG_MAX = 20
 
 Task = Callable[[], Awaitable[None]]
 Guest = Callable[[Shift], Awaitable[None]]
-"""A guest that takes part in each shift; tests use one to break promises."""
+"""A guest that takes part in each shift. Tests use one to break promises."""
 
 
 class Run:
-    """A run. `rate` is the approximate number of items and jobs put a second, while nothing is wrong. `guests` join
-    each shift.
+    """A run. `rate`: roughly the number of items and jobs put a second, while nothing is wrong. `guests` join each
+    shift.
     """
 
     def __init__(self, stage: Stage, seconds: float, rate: float, say: Say, guests: tuple[Guest, ...] = ()) -> None:
@@ -57,7 +57,7 @@ class Run:
         self._say = say
         self.guests = guests
         self.random = stage.random
-        self.pace_s = 12 / rate  # so many producers, about
+        self.pace_s = 12 / rate  # the approximate number of producers
         self.ledgers = [Ledger(*family) for family in FAMILIES]
         self.book = Book()
         self.seen = Seen(stage.name)
@@ -74,7 +74,7 @@ class Run:
             nursery.start_soon(self.watch)
             try:
                 await self.begin_life("a long life")
-                await read_queues(self.stage)  # children of a fan-out exist from the first look on
+                await read_queues(self.stage)  # children of a fan-out exist after the first read
                 await self.live(LONG_LIFE_SHARE * self.seconds)
                 await self.die(self.seconds * (1 - LONG_LIFE_SHARE))
                 await self.live(self.seconds)

@@ -1,4 +1,4 @@
-"""A server of a soak: its settings, its disk, its process, and its figures seen from outside."""
+"""A server of a soak: its settings, its disk, its process, and its figures as seen from outside."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ class Stage:
     # the process
 
     async def start(self) -> None:
-        """Start the server in this thread: the kernel ends a child when the thread that made it ends. Raises
+        """Start the server in this thread, because the kernel ends a child when the thread that made it ends. Raises
         StartFailed.
         """
         began_s = time.monotonic()

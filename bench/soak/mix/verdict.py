@@ -12,7 +12,7 @@ from staniel.bench.soak.mix.stage import Figures
 RSS_GROWTH_MAX = 0.01
 FILES_GROWTH_MAX = 2
 WARM_UP_SHARE = 0.3  # of the rests of a life: caches and the allocator's pools fill
-RESTS_MIN = 9  # of a life: three in each of the two parts that are compared, after the warm-up
+RESTS_MIN = 9  # of a life: three in each of the two compared parts, after the warm-up
 
 
 class Life(Struct):
@@ -40,7 +40,7 @@ class Life(Struct):
 
 
 class Drift(Struct, frozen=True):
-    """The growth within a life. A server that gives memory back has not drifted."""
+    """The growth within a life. A server that frees memory has not drifted."""
 
     rss_kb: float
     rss_growth: float

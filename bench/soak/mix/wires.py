@@ -19,8 +19,8 @@ from staniel.bench.soak.clients import Broken
 from staniel.protocol.thrift.service import service
 
 ANSWER_SECONDS_MAX = 60.0
-LEASE_MS = 120_000  # longer than any answer takes: an item comes back when its holder goes, not before
-BRIEF_LEASE_MS = 3000  # for one whose holder will hang up: thrift's open reads outlive their connection
+LEASE_MS = 120_000  # longer than any reply takes: an item returns when its holder disconnects, not before
+BRIEF_LEASE_MS = 3000  # for a holder that will disconnect: thrift's open reads outlive their connection
 RESET = struct.pack("ii", 1, 0)
 Address = tuple[str, int]
 

@@ -1,10 +1,10 @@
-"""Clients for Staniel and for any other server that speaks Kestrel's memcache protocol. See docs/client.md.
+"""Clients for Staniel and for any other server with Kestrel's memcache protocol. See docs/client.md.
 
-No client but MultiClient retries by itself: the program decides when to, and `examples/` shows one way. `aio/` has the
-client for asyncio and trio, on anyio (an extra), of which `blocking/` is made, which needs the standard library alone;
-`kombu/` is the transport for kombu and Celery; `client`, `connection` and `monitoring` are the older client, for trio.
-`messages`, `job_messages`, `servers`, `headers`, `forks`, `talk` and `errors` are what they share, and
-`protocol/client` has the bytes. Nothing here may need the server's packages.
+No client except MultiClient retries by itself: the program decides when to, and `examples/` shows one way. `aio/` has
+the client for asyncio and trio, on anyio (an extra). `blocking/` is generated from it and needs only the standard
+library. `kombu/` is the transport for kombu and Celery. `client`, `connection` and `monitoring` are the older client,
+for trio. They share `messages`, `job_messages`, `servers`, `headers`, `forks`, `talk` and `errors`, and
+`protocol/client` has the bytes. No module here may need the server's packages.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load the trio client when it is asked for: a blocking program does not wait for trio to be imported."""
+    """Load the trio client when it is first used, so that a blocking program does not import trio."""
     if name in ("connect", "TrioClient"):
         from staniel.client import client
 

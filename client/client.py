@@ -1,4 +1,4 @@
-"""The client's requests: put, get, reserve, peek, monitor and the others. Each says what holds when it fails.
+"""The client's requests: put, get, reserve, peek, monitor and the others. Each says what is true when it fails.
 
 The client never reconnects by itself: only the program knows which requests may be repeated.
 """

@@ -1,4 +1,4 @@
-"""The errors of the client. Each says what holds for the item afterwards."""
+"""The errors of the client. Each says what is true of the item after it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from staniel.protocol.client.replies import Item
 
 
 class Outcome(Enum):
-    """The fate of a request that raised, as far as it is known: of a put, whether its item is stored."""
+    """The effect of a request that raised, as far as it is known: for a put, whether its item is stored."""
 
     NOT_DONE = "not done"
     PARTLY_DONE = "partly done"
@@ -54,7 +54,7 @@ class DuplicateJob(ClientError):
 
 
 class NoJob(ClientError):
-    """No job has this id: it was deleted, its life is over, or it was never added."""
+    """No job has this id: it was deleted, it expired, or it was never added."""
 
 
 class JobFinished(ClientError):
@@ -71,8 +71,8 @@ class ConnectionLost(ClientError):
     `outcome`: NOT_DONE if nothing of the request was sent, else UNKNOWN. `answered` counts the items of a put_many,
     from the first, that the server replied to; whether the others are stored is unknown. `refused` has those of them
     that are not stored. `item` was given to the program, and its close has no reply: it is closed, or it will be
-    delivered again; with NOT_DONE it will be. `job_id` is the id of the job that a call of Jobs was about, "" if it was
-    about none: adding it again with this id cannot double it.
+    delivered again; with NOT_DONE it will be. `job_id` is the id of the job that the call of Jobs was about, "" if
+    there is none: adding it again with this id cannot double it.
     """
 
     def __init__(self, why: str, outcome: Outcome = Outcome.UNKNOWN) -> None:

@@ -1,5 +1,5 @@
-"""The number of forks between the first process and this one: a client asks before each request whether it is still in
-the process that has connected, and `os.getpid` is a call of the kernel's.
+"""The number of forks between the first process and this one. Before each request a client checks whether it is still
+in the process that has connected; `os.getpid` would be a system call.
 """
 
 from __future__ import annotations

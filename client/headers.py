@@ -42,7 +42,7 @@ class Tracing(Protocol):
     """The headers that a client writes and reads: `staniel.client.otel.Tracing`, or one of the program's own."""
 
     def sending(self, queue: str, count: int) -> AbstractContextManager[Mapping[str, str]]:
-        """Return a block around a put of so many items, or the adding of a job, which gives their headers."""
+        """Return a block around a put of `count` items, or the adding of a job, which yields their headers."""
 
     def processing(self, queue: str, item: ItemWithHeaders | JobWithHeaders) -> AbstractContextManager[object]:
         """Return a block around the work on an item, that of `reserve`, or on a job, whose name is `queue`."""
@@ -62,13 +62,13 @@ def with_headers(data: bytes, headers: Mapping[str, str]) -> bytes:
 
 
 def split(item: Item) -> ItemWithHeaders:
-    """Return the item with its headers apart. Data that has none, or a head that is not whole, is left as it is."""
+    """Return the item with its headers separated. Data without headers, or with an incomplete head, stays as it is."""
     data, headers = _split(item.data)
     return ItemWithHeaders(data, item.flags, item.id, item.key, headers)
 
 
 def split_job(job: Job) -> JobWithHeaders:
-    """Return the job with its headers apart, as `split` does."""
+    """Return the job with its headers separated, as `split` does."""
     payload, headers = _split(job.payload)
     return JobWithHeaders(job.id, job.name, job.ttr_ms, payload, headers)
 

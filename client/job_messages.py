@@ -1,4 +1,6 @@
-"""The part of the clients for jobs that needs no socket: the requests that a call sends, and what replies mean."""
+"""The part of the clients for jobs that needs no socket: the requests that a call sends, and the meaning of the
+replies.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,11 @@ def new_id() -> bytes:
 
 
 def id_for(text: str) -> str:
-    """Return the id of the job that `text` names: the same for the same text, so a job is added once, however many
-    programs add it.
+    """Return the id of the job for `text`: always the same for the same text, so that a job is added once even if
+    several programs add it.
     """
     raw = bytearray(uuid.uuid5(uuid.NAMESPACE_URL, f"staniel:{text}").bytes)
-    raw[6] = raw[6] & 0x0F | 0x40  # workq takes version 4 alone
+    raw[6] = raw[6] & 0x0F | 0x40  # workq accepts only version 4
     return show_id(bytes(raw)).decode()
 
 

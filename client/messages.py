@@ -1,4 +1,4 @@
-"""The part of the clients that needs no socket: the requests that a call sends, and what their replies mean."""
+"""The part of the clients that needs no socket: the requests that a call sends, and the meaning of the replies."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Batch(NamedTuple):
 
 
 class ServerItem(Item, frozen=True):
-    """An item of a MultiClient, with the `server` that it came from: there it is ended, as the client of that server
-    knows it.
+    """An item of a MultiClient, with the `server` that it came from. The item is ended there, as the client of that
+    server knows it.
     """
 
     server: tuple[str, int] = ("", 0)

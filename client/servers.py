@@ -22,15 +22,19 @@ Address = tuple[str, int]
 ASIDE_S_MIN = 0.1
 ASIDE_S_MAX = 30.0
 FOLLOWER_ASIDE_S = 5.0
-"""A server that named a leader is asked again after this: it may be the leader then, and saying no is cheap."""
+"""A server that named a leader is asked again after this time, because it may be the leader then, and its refusal is
+cheap.
+"""
 REDIRECTS_MAX = 5
-"""Leaders followed for one request. Servers that name each other in a circle are told to the program."""
+"""The most leaders followed for one request. If servers name each other in a circle, the program gets the last
+refusal.
+"""
 
 _NOT_THE_LEADER = re.compile(r"SERVER_ERROR not the leader: (?:\[([^\]\s]+)\]|([^:\s]+)):([0-9]{1,5})")
 
 
 def leader_of(refusal: str) -> Address | None:
-    """Return the address of the leader that a refusal names, None if it is another refusal or names none."""
+    """Return the address of the leader that a refusal names; None if it names none."""
     match = _NOT_THE_LEADER.fullmatch(refusal.strip())
     if match is None or not 0 < int(match[3]) < 65_536:
         return None
@@ -78,11 +82,11 @@ class Servers:
         return due or [min(rotated, key=lambda address: self._known[address].again_s)]
 
     def due_beside(self, asked: Sequence[Address], now_s: float) -> list[Address]:
-        """Return the servers that are not set aside and not among `asked`: the followers of a leader that was lost."""
+        """Return the servers that are neither set aside nor in `asked`: the followers of a lost leader."""
         return [address for address, known in self._known.items() if address not in asked and known.again_s <= now_s]
 
     def next_due_s(self, now_s: float) -> float | None:
-        """Return the time at which a server that is set aside is asked again, None if there is none."""
+        """Return the time at which a server that is set aside is asked again; None if there is none."""
         aside = [known.again_s for known in self._known.values() if known.again_s > now_s]
         return min(aside, default=None)
 

@@ -1,5 +1,5 @@
-"""The type of a conversation: requests of one protocol to bytes, and bytes to replies. A connection has one, and need
-not know which protocol that is.
+"""The type of a conversation: requests of one protocol to bytes, and bytes to replies. A connection uses it for any
+protocol.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def session(master: str = "local[*]", **settings: Any) -> SparkSession:
 
 
 def activate(spark: SparkSession) -> None:
-    """Make `spark` the session of the calling thread, for threads of your own: Spark looks for the source of a write in
+    """Make `spark` the session of the calling thread, for threads of your own. Spark looks for the source of a write in
     the active session of the thread, and a new thread has none.
     """
     spark._jvm.SparkSession.setActiveSession(spark._jsparkSession)  # type: ignore[union-attr]

@@ -41,7 +41,7 @@ def like(pattern: str, what: str) -> Callable[[Any, Any, str], str]:
 
 
 def _looked(look: Callable[[str], bool], path: str) -> bool:
-    """Return what `look` tells of a path. Raises UsageError if the system refuses to tell."""
+    """Return the result of `look` for a path. Raises UsageError if the system refuses the call."""
     try:
         return look(path)
     except OSError as error:
@@ -90,7 +90,9 @@ Command = Callable[..., Any]
 
 
 def existing(_: click.Context, __: click.Parameter, spools: Any) -> Any:
-    """Refuse a folder that does not exist: a mistyped name is no spool without queues. URLs are not checked."""
+    """Refuse a folder that does not exist: a mistyped name must not look like a spool without queues. URLs are not
+    checked.
+    """
     if not isinstance(spools, str):
         return tuple(existing(_, __, spool) for spool in spools)
     if not SCHEME.match(spools) and not _looked(is_folder, spools):
@@ -356,8 +358,8 @@ def drain(
     access: dict[str, str],
     **spark_options: Any,
 ) -> None:
-    """Move the items of live queues into Parquet tables in OUT. No item is lost; at most a batch comes twice, with the
-    same id.
+    """Move the items of live queues into Parquet tables in OUT. No item is lost; at most one batch comes twice, with
+    the same ids.
     """
     from staniel.pipeline.sources.live_options import LiveOptions
     from staniel.pipeline.sources.options import as_option

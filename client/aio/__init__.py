@@ -1,9 +1,9 @@
 """The client for asyncio and trio, on anyio (the extra `aio`). See docs/client.md.
 
 `client`, `multi`, `pool` and `jobs` have what programs call, `connection` one connection with its time-outs,
-`monitoring` the items of a monitor. Of these the blocking client is made, by `packaging/blocking_client.py`; only
-`transport` has a twin written by hand. `asyncio_socket` and `trio_socket` are the sockets of the two loops; what all
-transports share is `client/sockets.py`.
+`monitoring` the items of a monitor. `packaging/blocking_client.py` makes the blocking client from these; only
+`transport` has a twin written by hand. `asyncio_socket` and `trio_socket` are the sockets of the two loops;
+`client/sockets.py` has what all transports share.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""A transport on asyncio's own protocols: anyio's streams cost a client that waits for each reply twice as much.
+"""A transport on asyncio's own protocols, because anyio's streams cost a client that waits for each reply twice as
+much.
 
-No timer is made for a reply: one of the connection looks at the present deadline when it fires, and is set again.
+A reply needs no timer of its own: the connection's timer checks the present deadline when it fires, and is set again.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from collections import deque
 
 from staniel.client.sockets import is_quiet, no_answer, shut_down, took_nothing
 
-UNREAD_BYTES_MAX = 1 << 20  # then no more is read until the program asks
+UNREAD_BYTES_MAX = 1 << 20  # beyond this, nothing is read until the program receives
 
 
 class AsyncioSocket(asyncio.Protocol):
-    """A connected socket, and what has come on it unasked."""
+    """A connected socket, and the bytes received so far."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -106,7 +107,7 @@ class AsyncioSocket(asyncio.Protocol):
     def has_unasked(self) -> bool:
         if self._has_ended or self._unread:
             return True
-        return self._readable is not None and bool(self._readable.poll(0))  # the loop has not read it yet
+        return self._readable is not None and bool(self._readable.poll(0))  # the loop has not read the bytes yet
 
     async def close(self) -> None:
         if os.getpid() != self._process or self._transport is None:

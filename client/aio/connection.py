@@ -67,7 +67,7 @@ class Connection(Generic[RequestT, ReplyT]):
     def begin_exchange(self) -> None:
         """Begin an exchange. Raises ConnectionLost if the connection is closed, Busy during another exchange."""
         if self.state is ConnectionState.NEW:
-            self._forks = FORKS.count  # there is nothing yet that could be the parent's
+            self._forks = FORKS.count  # nothing is open yet that could belong to the parent
         if self.state is ConnectionState.CLOSED or FORKS.count != self._forks:
             self._refuse()
         if not self._turn.acquire():
@@ -75,7 +75,7 @@ class Connection(Generic[RequestT, ReplyT]):
         self._outcome = Outcome.NOT_DONE
 
     async def begin_in_turn(self, timeout_s: float) -> None:
-        """Begin an exchange when those of others are over; Busy if that takes too long."""
+        """Begin an exchange when those of others have ended. Raises Busy if that takes too long."""
         if self.state is ConnectionState.CLOSED or FORKS.count != self._forks:
             self._refuse()
         if not self._turn.acquire() and not await self._turn.wait(timeout_s):
@@ -87,8 +87,8 @@ class Connection(Generic[RequestT, ReplyT]):
 
     @property
     def is_at_rest(self) -> bool:
-        """True if the connection is open and this process's, no exchange is under way, and nothing has come that was
-        not asked for.
+        """True if the connection is open, belongs to this process, has no exchange under way, and nothing unexpected
+        was received.
         """
         if self.state is not ConnectionState.OPEN or FORKS.count != self._forks or not self._turn.acquire():
             return False
@@ -206,8 +206,8 @@ class Connection(Generic[RequestT, ReplyT]):
         return data
 
     async def _fail_by_unasked(self) -> NoReturn:
-        """Fail before a request is sent: the server has ended the connection, or what it has sent would be read as the
-        reply.
+        """Fail before a request is sent: the server has closed the connection, or has sent bytes that would be read as
+        the reply.
         """
         data = await self._read(1)
         await self._fail(f"out of step with the server, which has sent what was not asked for: {data[:80]!r}")

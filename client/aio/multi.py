@@ -1,7 +1,7 @@
 """A client of several servers: puts are spread over them, gets are fair to all, and a lost one is set aside.
 
-Unlike Client it connects again by itself, and says which requests it repeats: those of which it is known that they have
-had no effect. `client/servers.py` decides which server is asked, without sockets.
+Unlike Client it reconnects by itself. It repeats only requests that are known to have had no effect.
+`client/servers.py` decides which server is asked, without sockets.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Ask = Callable[[Client], Awaitable[ValueT]]
 
 TURN_S_MIN = 0.01
 TURN_S_MAX = 0.25
-"""The time for which one server holds a waiting get before all others are asked: the least first, then twice that."""
+"""How long one server may hold a waiting get before all others are asked: the shortest time first, then twice that."""
 
 BUSY = "another task is using this client; give each task one of its own"
 
@@ -37,8 +37,8 @@ BUSY = "another task is using this client; give each task one of its own"
 class MultiClient(Closing):
     """Connections to several servers, one to each, for one request at a time, of one task at a time.
 
-    A connection is made when its server's turn comes, and again after it was lost. A process that was forked begins
-    with connections of its own.
+    A connection is made when its server's turn comes, and again after it was lost. A forked process begins with
+    connections of its own.
     """
 
     def __init__(
@@ -55,10 +55,9 @@ class MultiClient(Closing):
     ) -> None:
         """Prepare a client of `servers`, each a host and a port; nothing is sent yet.
 
-        A put of which it is not known whether it is stored raises ConnectionLost; with `repeat_unknown` it is put on
-        the next server, and may be there twice. The other arguments are those of Client, for all servers; a leader that
-        a server names gets them as well. Raises ValueError as Client does, and for no server, or one that is named
-        twice.
+        If it is unknown whether an item was stored, a put raises ConnectionLost; with `repeat_unknown` the item is put
+        on the next server, and may be there twice. The other arguments are those of Client, for all servers, and for a
+        leader that a server names. Raises ValueError as Client does, and for no server, or one that is named twice.
         """
         self._servers = Servers([(host, port) for host, port in servers], _chance)
         self._repeat_unknown = repeat_unknown
@@ -94,11 +93,11 @@ class MultiClient(Closing):
     # put
 
     async def put(self, queue: str, data: bytes, *, ttl_s: float | None = None, flags: int = 0) -> None:
-        """Append an item on the next server. Raises Full if it is that on all of them, Refused.
+        """Append an item on the next server. Raises Full if all of them are full; raises Refused.
 
         A server that cannot be reached, refuses for a reason of its own (SERVER_ERROR) or is full has not stored the
-        item, so the next one is asked. ConnectionLost with the outcome UNKNOWN says that one may have stored it: it is
-        then put nowhere else, unless `repeat_unknown` was asked for. With NOT_DONE none has it.
+        item, so the next one is asked. ConnectionLost with the outcome UNKNOWN means that one may have stored it: it is
+        then put on no other, except with `repeat_unknown`. With NOT_DONE none has it.
         """
 
         async def ask(client: Client) -> None:
@@ -107,9 +106,9 @@ class MultiClient(Closing):
         await self._on_one(ask, self._repeat_unknown)
 
     async def put_many(self, queue: str, items: Sequence[bytes], *, ttl_s: float | None = None, flags: int = 0) -> None:
-        """Append items in order, all of them on the next server: as `put`. Raises NotAllStored.
+        """Append items in order, all of them on the next server, as `put` does. Raises NotAllStored.
 
-        Once a server has stored some, the others are put nowhere else.
+        Once a server has stored some, the others are put on no other server.
         """
 
         async def ask(client: Client) -> None:
@@ -125,9 +124,9 @@ class MultiClient(Closing):
     # read
 
     async def get(self, queue: str, *, wait_s: float = 0) -> ServerItem | None:
-        """Take the next item of any server, None if none comes within `wait_s`. Servers are asked in turns, and none is
-        waited for while another has an item. Raises ConnectionLost if none can be reached, or if it has an `item`:
-        that is done, or it will be delivered again.
+        """Take the next item of any server, None if none comes within `wait_s`. Servers are asked in turns, and the
+        client never waits for one while another has an item. Raises ConnectionLost if none can be reached. If that has
+        an `item`, the item is done, or it will be delivered again.
         """
         return await self._read(queue, wait_s, lambda client, turn_s: client.get(queue, wait_s=turn_s))
 
@@ -241,8 +240,9 @@ class MultiClient(Closing):
                 await client._hand_back(item.known_as)
 
     async def confirm(self, item: ServerItem) -> None:
-        """Close an open item on its server: it is done, and gone for good. Raises as Client.confirm; NotOpen also if
-        the connection was lost before, by which the item went back. This client then goes on with a new connection.
+        """Close an open item on its server: it is done, and removed for good. Raises as Client.confirm. Raises NotOpen
+        also if the connection was lost before, which returned the item to its queue; this client then continues with a
+        new connection.
         """
         with _told_of(item):
             await self._holder(item).confirm(item.known_as)
@@ -292,7 +292,7 @@ class MultiClient(Closing):
     # internal
 
     def _check_usable(self) -> None:
-        """Begin anew in a forked process. Raises ConnectionLost after `close`."""
+        """Begin again in a forked process. Raises ConnectionLost after `close`."""
         if os.getpid() != self._process:
             self._reset_connections()  # the connections are the parent's
         if self._is_closed:
@@ -335,7 +335,7 @@ class MultiClient(Closing):
                 return value
 
     async def _on_one(self, ask: Ask[None], repeat_unknown: bool) -> None:
-        """Ask servers in turn until one has done it. Raises the first error that is worth more than a lost server."""
+        """Ask servers in turn until one has done it. Raises the first error that says more than a lost server."""
         self._take_turn()
         try:
             errors: list[ClientError] = []
@@ -393,7 +393,7 @@ class MultiClient(Closing):
             turn_s = self._next_turn_s(turn_s, len(addresses))
 
     def _followers_beside(self, asked: Sequence[Address], error: ClientError) -> list[Address]:
-        """Return the servers to ask also, because the one that they had named as their leader was lost."""
+        """Return the servers to ask as well, because the server that they had named as their leader was lost."""
         return self._servers.due_beside(asked, time.monotonic()) if isinstance(error, ConnectionLost) else []
 
     def _next_turn_s(self, turn_s: float, count: int) -> float:
@@ -405,7 +405,7 @@ class MultiClient(Closing):
         return min(TURN_S_MAX, max(TURN_S_MIN, turn_s * 2))
 
     async def _on_all(self, ask: Ask[ValueT], *, in_part: bool = False) -> list[tuple[Address, ValueT]]:
-        """Ask every server, also those that are set aside. `in_part`: an error counts only if all have one."""
+        """Ask every server, including those that are set aside. `in_part`: an error counts only if all have one."""
         self._take_turn()
         try:
             values: list[tuple[Address, ValueT]] = []
@@ -430,7 +430,7 @@ def _chance() -> float:
 def _located(
     ask: Callable[[Client, float], Awaitable[ValueT | None]], turn_s: float
 ) -> Ask[tuple[ValueT | None, Address]]:
-    """Return `ask` with the address of the server that was asked in the end: a leader may be another one."""
+    """Return `ask` with the address of the server that replied in the end, which may be another one, a leader."""
 
     async def located(client: Client) -> tuple[ValueT | None, Address]:
         return await ask(client, turn_s), client.address
@@ -448,8 +448,8 @@ def _not_open(item: ServerItem) -> NotOpen:
 
 @contextmanager
 def _told_of(item: ServerItem) -> Iterator[None]:
-    """Raise errors about `item` as this client knows it, and NotOpen if its connection was lost before the request was
-    sent: the item went back, and this client is not lost with one of its connections.
+    """Raise the errors of this client for `item`. Raise NotOpen if the item's connection was lost before the request
+    was sent: the item returned to its queue, and this client survives the loss of one connection.
     """
     try:
         yield
@@ -476,21 +476,21 @@ async def _confirmed(client: Client, queue: str, items: Sequence[ServerItem]) ->
 
 
 def _may_ask_next(error: ClientError, repeat_unknown: bool) -> bool:
-    """Return True if a put that raised `error` may be given to another server."""
+    """Return True if a put that raised `error` may be sent to another server."""
     if isinstance(error, ConnectionLost):
         return error.outcome is Outcome.NOT_DONE or repeat_unknown
     return isinstance(error, Full) or _is_of_the_server(error)
 
 
 def _may_read_on(error: ClientError) -> bool:
-    """Return True if another server may be read after `error`: no item of it is in the program's hands."""
+    """Return True if another server may be read after `error`: the program has no item of the first one."""
     if isinstance(error, ConnectionLost):
         return error.item is None
     return _is_of_the_server(error)
 
 
 def _is_of_the_server(error: ClientError) -> bool:
-    """Return True for a refusal for a reason of the server's: another server may have none."""
+    """Return True for a refusal that is due to this server, and that another server may not have."""
     return isinstance(error, Refused) and str(error).startswith("SERVER_ERROR")
 
 

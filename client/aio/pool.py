@@ -1,7 +1,7 @@
-"""Clients that are shared: each is lent to one task at a time.
+"""Shared clients: each is lent to one task at a time.
 
-A lent client is the borrower's alone, so open items can be ended by their ids. One that comes back with open items, or
-whose connection was lost, is closed; the server then puts the items back.
+Only the borrower uses a lent client, so open items can be ended by their ids. A client that comes back with open items,
+or with a lost connection, is closed; the server then returns the items to their queues.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Pool(Closing):
     """Connections to one server, at most `max_clients`, made when they are needed. The other arguments are those of
     Client.
 
-    A process that was forked begins with an empty pool of its own.
+    A forked process begins with an empty pool of its own.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Pool(Closing):
 
     async def _borrow(self) -> Client:
         while True:
-            try:  # the one used last, so that others can be closed by the server for their silence
+            try:  # the one used last, so that the server can close others that are idle
                 client = self._idle.pop()
             except IndexError:
                 return self._make()

@@ -17,7 +17,7 @@ from staniel.client.sockets import RECEIVE_BYTES, is_quiet, no_answer, shut_down
 
 
 class Transport(Protocol):
-    """A connected socket. Its methods raise OSError; a TimeoutError says what has not happened."""
+    """A connected socket. Its methods raise OSError; a TimeoutError says what did not happen."""
 
     async def send(self, data: bytes, timeout_s: float) -> None:
         """Send all of the bytes."""
@@ -34,13 +34,13 @@ class Transport(Protocol):
 
     @property
     def has_unasked(self) -> bool:
-        """True if it is certain that something has come since the last reply: the same, for each request. Under TLS a
-        readable socket is no proof.
+        """True if it is certain that something has been received since the last reply: a cheaper check, made for each
+        request. With TLS a readable socket is no proof.
         """
 
     async def close(self) -> None:
-        """Close at once, without waiting for the server. In a process that was forked, the connection is the parent's,
-        and goes on.
+        """Close at once, without waiting for the server. In a forked process, the connection belongs to the parent, and
+        stays open.
         """
 
 
@@ -178,7 +178,7 @@ class Places:
         return True
 
     def give_back(self) -> None:
-        """Give a place back, to the one that waits longest."""
+        """Give a place back, to the task that has waited longest."""
         if self._waiting:
             self._waiting.popleft().set()
         else:

@@ -1,7 +1,7 @@
-"""A transport on a socket that trio waits for: anyio's streams cost a client that waits for each reply more.
+"""A transport on a socket that trio waits for, because anyio's streams cost a client that waits for each reply more.
 
-No cancel scope is made for a reply, which would cost as much as the rest: a task of the connection looks at the present
-deadline when its alarm goes off, and sets the alarm again.
+A reply needs no cancel scope, which would cost as much as the rest: a task of the connection checks the present
+deadline when its alarm fires, and sets the alarm again.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The client for programs without an event loop: `staniel.client.Client`. It needs the standard library alone.
+"""The client for programs without an event loop: `staniel.client.Client`. It needs only the standard library.
 
-`client`, `connection`, `jobs`, `monitoring`, `multi` and `pool` are made of the files of `client/aio`, by
-`packaging/blocking_client.py`; `transport` is written by hand.
+`packaging/blocking_client.py` makes `client`, `connection`, `jobs`, `monitoring`, `multi` and `pool` from the files of
+`client/aio`; `transport` is written by hand.
 """

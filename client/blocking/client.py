@@ -1,5 +1,5 @@
 # Made of client/aio/client.py by packaging/blocking_client.py (`make blocking`): change that file, not this one.
-"""The client's requests: put, get, reserve, peek, monitor and the others. Each says what holds when it fails.
+"""The client's requests: put, get, reserve, peek, monitor and the others. Each says what is true when it fails.
 
 The client never reconnects by itself: only the program knows which requests may be repeated.
 """
@@ -363,7 +363,7 @@ class Client(Connecting):
         return reply.values
 
     def version(self) -> str:
-        """Return the text with which the server answers `version`."""
+        """Return the server's reply to `version`."""
         reply = self._one(Version())
         assert isinstance(reply, Text)
         return reply.text
@@ -419,7 +419,7 @@ class Client(Connecting):
             raise NotOpen(f"item {item.id} of {queue} was no longer open", item)
 
     def _confirm_at_end(self, queue: str, item: Item) -> None:
-        """Confirm the item when the client is free. If that is not possible, close the connection: else the item
+        """Confirm the item when the client is free. If that is not possible, close the connection: otherwise the item
         would stay open.
         """
         try:
@@ -464,7 +464,7 @@ class Client(Connecting):
 
 
 def _name_of(item: Item) -> tuple[str, int | None]:
-    """Return the queue of an item that a read has shown, and its id."""
+    """Return the queue of an item that this client has read, and its id."""
     return item.key.partition(b"/")[0].decode("latin-1"), item.id
 
 

@@ -1,8 +1,8 @@
 # Made of client/aio/jobs.py by packaging/blocking_client.py (`make blocking`): change that file, not this one.
-"""The client for jobs, in workq's protocol: add, lease, complete and the others. Each says what holds when it fails.
+"""The client for jobs, in workq's protocol: add, lease, complete and the others. Each says what is true when it fails.
 
-A job is not bound to a connection, unlike an open item: a lost connection changes nothing about the jobs that were
-leased on it, and they can be completed on another one.
+A job is not bound to a connection, unlike an open item: after a lost connection, jobs that were leased on it can be
+completed on another one.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Jobs(Connecting):
                 self._connection.connect(self._connect_timeout_s)
 
     def close(self) -> None:
-        """Close the connection. Leased jobs stay leased until their time to run is over."""
+        """Close the connection. Leased jobs stay leased until their time to run has ended."""
         self._connection.close("closed by this program")
 
     # add
@@ -160,9 +160,9 @@ class Jobs(Connecting):
     def complete(self, job: Job | str, result: bytes = b"") -> None:
         """End a job with success; `result` is for the clients that wait for it.
 
-        Raises JobFinished if it has a result already, NoJob if it is gone. A worker whose time was over may still
-        complete its job, unless another one has. If no answer comes, call it again on a new connection: JobFinished
-        then says that the first call was heard, or another worker was quicker.
+        Raises JobFinished if it has a result already, NoJob if it does not exist any more. A worker whose lease has
+        timed out may still complete its job, unless another one has. If no reply comes, call this again on a new
+        connection: JobFinished then means that the first call had an effect, or another worker was faster.
         """
         self._finish_job(job, result, success=True)
 
@@ -205,13 +205,13 @@ class Jobs(Connecting):
 
     def stats(self, name: str = "") -> dict[str, str]:
         """Return the server's figures, or those of the jobs of one name: `ready-len` and `scheduled-len`. Raises NoJob
-        for a name that the server has not heard since its start.
+        for a name that has not been used since the server's start.
         """
         request = InspectQueue(names_of((name,))[0]) if name else InspectServer()
         return texts(self._one(request, f"name {name}"))
 
     def names(self) -> list[str]:
-        """Return the names of jobs that the server has heard since its start, in their order."""
+        """Return the names of jobs that have been used since the server's start, in order."""
         found: list[str] = []
         while True:
             reply = self._one(InspectQueues(len(found), PAGE), "any name")

@@ -19,10 +19,10 @@ TIMEOUT_S_MAX = (2**31 - 1) // 1000
 
 
 class Transport:
-    """A connected socket. Its methods raise OSError; a TimeoutError says what has not happened.
+    """A connected socket. Its methods raise OSError; a TimeoutError says what did not happen.
 
-    It does not block, and `poll` waits for it: a socket with a time-out asks poll before each call, a request that can
-    be sent at once among them, and an option of the kernel's would begin anew after each signal.
+    It does not block; `poll` waits for it. A socket with a time-out would call poll before each call, even for a
+    request that can be sent at once, and a time-out option of the kernel would start again after each signal.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -82,15 +82,15 @@ class Transport:
 
     @property
     def has_unasked(self) -> bool:
-        """True if it is certain that something has come since the last reply: the same, for each request. Under TLS a
-        readable socket is no proof.
+        """True if it is certain that something has been received since the last reply: a cheaper check, made for each
+        request. With TLS a readable socket is no proof.
         """
         return bool(self._readable.poll(0))
 
     def close(self) -> None:
-        """Close at once. A thread that waits for an answer is woken, unless it is one of the process before a fork,
-        whose connection goes on. The descriptor is closed when that thread has left it: else it would wait for, or
-        write to, the next socket that gets the number.
+        """Close at once. Wake a thread that waits for a reply, except in a forked process, where the connection belongs
+        to the parent and stays open. The descriptor is closed when that thread has left it: otherwise the thread would
+        wait for, or write to, the next socket with the same number.
         """
         if os.getpid() != self._process:
             self._sock.close()
@@ -141,8 +141,8 @@ class TlsTransport(Transport):
 
 
 def _limited(timeout_s: float) -> float:
-    """Return the time-out, or the longest that the system knows, which is shorter than the longest wait of a request
-    and the time for its reply.
+    """Return the time-out, or the longest that the system accepts, which is shorter than the longest wait of a request
+    plus the time for its reply.
     """
     return min(timeout_s, TIMEOUT_S_MAX)
 
@@ -202,7 +202,7 @@ class Places:
 
 
 def shielded() -> AbstractContextManager[object]:
-    """Return a block, which nothing but a signal's handler cuts off in this kind of client."""
+    """Return a block. In this kind of client only a signal's handler can interrupt it."""
     return _NOTHING
 
 

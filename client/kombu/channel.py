@@ -31,7 +31,9 @@ class Held(NamedTuple):
 
 
 class QoS(virtual.QoS):
-    """The deliveries that are not ended. No copies are put back: the server gives back what a connection held."""
+    """The deliveries that are not ended. Nothing is put back as a copy: the server returns what a connection
+    had open.
+    """
 
     restore_at_shutdown = False
 
@@ -74,13 +76,13 @@ class QoS(virtual.QoS):
         return held
 
     def restore_unacked(self) -> list[Any]:
-        """Hand back all that is held, the newest first, which restores the order."""
+        """Hand back all open deliveries, the newest first, which restores their order."""
         for tag in reversed(list(self.held)):
             self.reject(tag, requeue=True)
         return []
 
     def restore_unacked_once(self, stderr: Any = None) -> None:
-        """Forget what is held: the channel's connection ends, and the server gives it back."""
+        """Forget the open deliveries: the channel's connection ends, and the server returns them to their queues."""
         self._delivered.clear()
         self.held.clear()
 
@@ -94,7 +96,7 @@ class Channel(virtual.Channel):
     exchange_types = EXCHANGE_TYPES
     body_encoding = None
     from_transport_options = ("deadletter_queue", "dead_letter_queue", "broadcast_ttl_s")
-    dead_letter_queue: str | None = "dead_letters"  # gets what is rejected and what is no message
+    dead_letter_queue: str | None = "dead_letters"  # for rejected items and those that are not messages
     broadcast_ttl_s: int = 60  # the life of a message of an exchange that copies
 
     closed: bool
@@ -105,12 +107,12 @@ class Channel(virtual.Channel):
         self.reader = Reader(transport.open_wire, transport.drop_wire)
         self._by_tag: dict[str, Consumer] = {}
         self._tags = count(1)
-        self._own: set[str] = set()  # exclusive queues that were declared here: they end with the channel
+        self._own: set[str] = set()  # exclusive queues declared here, which end with the channel
         self._forget: set[str] = set()
 
     @property
     def transport(self) -> Any:
-        """The transport. Raises ConnectionLost if the channel is closed, on which kombu makes another."""
+        """The transport. Raises ConnectionLost if the channel is closed, so that kombu opens another."""
         if self.connection is None:
             raise ConnectionLost("the channel is closed")
         return self.connection
@@ -131,7 +133,7 @@ class Channel(virtual.Channel):
         return queue_declare_ok_t(name, self._size(name), 0)
 
     def _new_queue(self, queue: str, **options: Any) -> None:
-        """Note what is said about a queue. The server makes it with its first item."""
+        """Note the properties of a queue. The server creates it with its first item."""
         _named(names.encode, queue)
         transport = self.transport
         transport.declared.add(queue)
@@ -151,17 +153,17 @@ class Channel(virtual.Channel):
             self.transport.make_child(exchange or "amq.direct", queue)
 
     def _queue_bind(self, exchange: str, routing_key: str, pattern: str, queue: str) -> None:
-        """Do no more than `queue_bind` has done."""
+        """Do nothing more, because `queue_bind` has done everything."""
 
     def is_copied(self, queue: str, exchange: str) -> bool:
-        """Tell whether a queue gets copies from its exchange's parent: of every fanout exchange, and if it is
-        transient, since producers do not know of its binding.
+        """Tell whether a queue gets copies from its exchange's parent. Queues of every fanout exchange do, and
+        transient ones, because producers do not know of their bindings.
         """
         kind = self.typeof(exchange).type
         return kind == "fanout" or (bool(exchange) and queue in self.transport.transient)
 
     def _names_of(self, queue: str) -> list[str]:
-        """Return the names of the server's queues that are read for one of kombu's."""
+        """Return the names of the server's queues that are read for one queue of kombu's."""
         exchanges = {binding.exchange for binding in self.state.queue_bindings(queue)}
         copied = [exchange for exchange in sorted(exchanges) if self.is_copied(queue, exchange)]
         found = [_named(names.child, exchange, queue) for exchange in copied]
@@ -188,7 +190,7 @@ class Channel(virtual.Channel):
             raise RequestRefused(f"the server refuses to delete {queue}: {reply.why}")
 
     def _purge(self, queue: str) -> int:
-        """Remove the items that are ready; return about how many they were."""
+        """Remove the ready items. Return roughly how many there were."""
         size = self._size(queue)
         for name in self._names_of(queue):
             (reply,) = self.transport.call(b"flush %b\r\n" % name.encode("latin-1"))
@@ -210,14 +212,15 @@ class Channel(virtual.Channel):
         """Leave the tag to the receiver: each delivery has its own."""
 
     def _put(self, queue: str, message: dict[str, Any], **options: Any) -> None:
-        """Store a message. On return it is as safe as the queue's sync policy says."""
+        """Store a message. On return it is as durable as the queue's sync policy says."""
         found = self._names_of(queue)
         self.transport.put(found[-1], envelope.encode(message), _ttl_s(message))
 
     def _put_fanout(self, exchange: str, message: dict[str, Any], routing_key: str, **options: Any) -> None:
-        """Give a message to all queues of an exchange, none or many; it does not stay in their parent.
+        """Give a message to all queues of an exchange, any number of them; it does not stay in their parent.
 
-        A transient one of a topic exchange, as Celery's events are, is not waited for: a worker sends three a task.
+        A transient message of a topic exchange, such as Celery's events, is sent without waiting for the reply, because
+        a worker sends three for each task.
         """
         name = _named(names.parent, exchange)
         life_s = min(self.broadcast_ttl_s, _ttl_s(message) or self.broadcast_ttl_s)
@@ -225,7 +228,7 @@ class Channel(virtual.Channel):
         self.transport.put_to_parent(name, envelope.encode(message), life_s, waits=not is_event)
 
     def set_aside(self, held: Held, why: str) -> None:
-        """Put an item into the queue of dead letters, then confirm it. If that is refused, it stays held."""
+        """Put an item into the queue of dead letters, then confirm it. If that is refused, it stays open."""
         if self.dead_letter_queue:
             logger.error("item %d of %s: %s; it goes to %s", held.item_id, held.name, why, self.dead_letter_queue)
             try:
@@ -286,19 +289,19 @@ class Channel(virtual.Channel):
         self.refill()
 
     def refill(self) -> None:
-        """Ask for as many items as the prefetch limit allows."""
+        """Request as many items as the prefetch limit allows."""
         if not self.closed and self.reader.lanes:
             self.reader.refill(self.qos.can_consume_max_estimate())
 
     def deliver_one(self) -> bool:
-        """Give one item to its consumer. Return False if none has come."""
+        """Give one item to its consumer. Return False if there is none."""
         if not self.reader.inbox:
             return False
         self.deliver(self.reader.inbox.popleft())
         return True
 
     def deliver(self, delivery: Delivery) -> None:
-        """Give an item to its consumer; set it aside if it is no message."""
+        """Give an item to its consumer; set it aside if it is not a message."""
         consumer = delivery.lane.consumer
         held = Held(delivery.holder, delivery.lane.name, delivery.item_id, delivery.data)
         try:
@@ -343,10 +346,10 @@ class Channel(virtual.Channel):
         self.transport.drain_events(self.connection, timeout=timeout)
 
     def close(self) -> None:
-        """Close: what was acknowledged is acknowledged, all else goes back. Never raises for a server that is gone."""
+        """Close. Acknowledged items are done, all others return to their queues. Never raises if the server is gone."""
         if self.closed:
             return
-        self.reader.close()  # before the consumers are cancelled, which would hand back item by item
+        self.reader.close()  # before the consumers are cancelled, which would hand items back one by one
         for tag in list(self._by_tag):
             self.basic_cancel(tag)
         self.closed = True
@@ -368,7 +371,7 @@ def _named(make: Any, *parts: str) -> str:
 
 
 def _ttl_s(message: dict[str, Any]) -> int | None:
-    """Return the life of a message in seconds, from its `expiration` in milliseconds."""
+    """Return the lifetime of a message in seconds, from its `expiration` in milliseconds."""
     expiration = message["properties"].get("expiration")
     return None if expiration is None else max(1, math.ceil(int(expiration) / 1000))
 

@@ -24,9 +24,9 @@ from kombu.log import get_logger
 from staniel.client.kombu.errors import ConnectionLost, RequestRefused
 from staniel.client.kombu.wire import Reply, Wire
 
-WATCH_S = 15  # how long a watch waits; then it asks again, so that a server that has vanished is noticed
+WATCH_S = 15  # of a watch, which then asks again, so that a lost server is noticed
 REST_S = 1.0
-BURST = 32  # requests on the way for one lane
+BURST = 32  # outstanding requests for one lane
 CLOSE_S = 5.0  # for the replies to the last acknowledgements
 
 logger = get_logger(__name__)
@@ -48,7 +48,7 @@ class Consumer:
 
 
 class Delivery(NamedTuple):
-    """An item that was opened, and not yet given to its consumer."""
+    """An item that was opened but not given to its consumer yet."""
 
     lane: Lane
     holder: Holder
@@ -64,7 +64,7 @@ class Lane:
         self.name = name
         self.consumer = consumer
         self.state = LaneState.READY
-        self.asked = 0  # requests for an item on the way
+        self.asked = 0  # outstanding requests for an item
         self.is_cancelled = False
         self.watch: Wire | None = None
         self.ready_at = 0.0
@@ -81,10 +81,10 @@ class Holder:
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
-        self.full: set[str] = set()  # queues of which this connection may hold no more
+        self.full: set[str] = set()  # queues of which this connection may open no more
 
     def confirm(self, name: str, item_id: int) -> None:
-        """Confirm an item. One that is not open any more is delivered again, which the log says."""
+        """Confirm an item. If it is not open any more it is delivered again, and logged."""
         self._end(b"delete %b/id=%d\r\n", name, item_id)
 
     def abort(self, name: str, item_id: int) -> None:
@@ -99,12 +99,12 @@ class Holder:
         self.full.discard(name)
         try:
             self.wire.send(form % (name.encode("latin-1"), item_id), ended)
-        except ConnectionLost:  # the server has the item again; the owner of the event loop hears of it
+        except ConnectionLost:  # the server has the item again, and the owner of the event loop will notice
             logger.warning("item %d of %s was not ended, the connection is lost; it comes again", item_id, name)
 
 
 class Reader:
-    """The lanes of a channel, and the items that have come for them."""
+    """The lanes of a channel, and the items received for them."""
 
     def __init__(self, open_wire: Callable[[], Wire], drop_wire: Callable[[Wire], None]) -> None:
         self.lanes: list[Lane] = []
@@ -118,7 +118,7 @@ class Reader:
         self.lanes.append(Lane(name, consumer))
 
     def cancel(self, consumer: Consumer) -> None:
-        """Stop reading for a consumer, and hand back what it has not been given, in its order."""
+        """Stop reading for a consumer, and hand back its undelivered items in their order."""
         lanes = [each for each in self.lanes if each.consumer is consumer]
         for lane in lanes:
             self.lanes.remove(lane)
@@ -127,7 +127,7 @@ class Reader:
                 lane.watch = None
         self._receive_what_was_asked(lanes)
         for lane in lanes:
-            lane.is_cancelled = True  # what comes only now is handed back at once
+            lane.is_cancelled = True  # items that come after this are handed back at once
         kept = [each for each in self.inbox if each.lane.consumer is not consumer]
         for delivery in reversed(self.inbox):  # the newest first, so that their order is restored
             if delivery.lane.consumer is consumer:
@@ -136,17 +136,17 @@ class Reader:
         self.inbox.extend(kept)
 
     def _receive_what_was_asked(self, lanes: list[Lane]) -> None:
-        """Wait for the items that are on the way: one that came later would be handed back before older ones."""
+        """Wait for the requested items: one that came later would be handed back before older ones."""
         until = time.monotonic() + CLOSE_S
         for holder in self.holders:
             try:
                 while holder.wire.owed and any(lane.asked for lane in lanes) and time.monotonic() < until:
                     holder.wire.wait_and_receive(until)
-            except (ConnectionLost, RequestRefused) as error:  # the server gives back what the connection held
+            except (ConnectionLost, RequestRefused) as error:  # the server returns what the connection had open
                 logger.warning("while a consumer was cancelled: %s", error)
 
     def refill(self, credit: int | None) -> None:
-        """Ask for up to `credit` items (None: any number), each ready lane for its share, and watch the empty ones."""
+        """Request up to `credit` items (None: any number), a share for each ready lane, and watch the empty ones."""
         now = time.monotonic()
         lanes = self.lanes
         for lane in lanes:
@@ -169,7 +169,7 @@ class Reader:
                 credit -= max(0, room)
             left -= 1
             if room > 0:
-                self._next += not is_asked  # another lane comes first the next time that there is credit
+                self._next += not is_asked  # the next time that there is credit, another lane comes first
                 is_asked = True
                 self._ask(lane, room)
 
@@ -185,7 +185,7 @@ class Reader:
                 if delivery.lane is lane:
                     self.inbox.remove(delivery)
                     return delivery
-            if name not in holder.full:  # else there may be one for a connection that holds less
+            if name not in holder.full:  # otherwise there may be one for another connection
                 return None
 
     def _ask(self, lane: Lane, count: int, holder: Holder | None = None) -> None:
@@ -235,7 +235,7 @@ class Reader:
         lane.watch.send(lane.watch_request, on_reply, wait_s=WATCH_S)
 
     def _holder(self, lane: Lane) -> Holder:
-        """Return a connection that may hold more of this queue: the server limits the open reads of each."""
+        """Return a connection that may open more items of this queue; the server limits the open reads of each."""
         for holder in self.holders:
             if lane.name not in holder.full:
                 return holder
@@ -244,7 +244,7 @@ class Reader:
         return holder
 
     def close(self) -> None:
-        """Wait for the replies to what was acknowledged, then close; the server gives back the rest. Never raises."""
+        """Wait for the replies to acknowledgements, then close; the server returns the other items. Never raises."""
         until = time.monotonic() + CLOSE_S
         for lane in self.lanes:
             lane.is_cancelled = True

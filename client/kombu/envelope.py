@@ -1,7 +1,7 @@
-"""A kombu message as the bytes of an item: a mark, the length of the JSON head, the head, the body as it is.
+"""A kombu message as the bytes of an item: a mark, the length of the JSON head, the head, the unchanged body.
 
-Bodies are not base64 inside JSON, as in kombu's other virtual transports, which would take a third more bytes. An item
-that begins with a brace is read as JSON of that kind, so that programs without kombu can put tasks.
+Kombu's other virtual transports put bodies as base64 into JSON, which takes a third more bytes. An item that begins
+with a brace is read as such JSON, so that programs without kombu can put tasks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The way of a message: to queues whose bindings this process knows, and to the parent that copies to all others.
+"""The routing of a message: to queues whose bindings this process knows, and to the parent that copies to all others.
 
-Bindings are not shared by the processes. A durable queue gets what a producer that has declared it puts to it, as
-Celery's do; transient ones, of other processes, are fan-out children of their exchange and filter what they read.
+Processes do not share bindings. A durable queue gets messages of producers that have declared it, as Celery's do.
+Transient ones, of other processes, are fan-out children of their exchange and filter what they read.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from staniel.client.kombu.errors import Undeliverable
 
 
 def _deliver(exchange_type: Any, message: dict[str, Any], exchange: str, routing_key: str, always_copies: bool) -> None:
-    """Put a message to the known queues, and to the others if there may be some. Raises Undeliverable."""
+    """Put a message to the known queues, and to the parent if there may be others. Raises Undeliverable."""
     channel = exchange_type.channel
     found = [queue for queue in channel._lookup(exchange, routing_key) if queue]
     known = [queue for queue in found if not channel.is_copied(queue, exchange)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 NAME_BYTES_MAX = 200  # the server's limit
-EXCHANGE = "!"  # begins the name of an exchange's fan-out parent; no encoded queue's name holds it
+EXCHANGE = "!"  # begins the name of an exchange's fan-out parent; no encoded queue's name contains it
 
 _UNSAFE = re.compile(rb"[^A-Za-z0-9_@,.-]")
 _ESCAPE = re.compile(rb"=([0-9A-F]{2})")
@@ -25,18 +25,18 @@ def encode(name: str) -> str:
 
 
 def decode(encoded: str) -> str:
-    """Return the name that `encode` was given."""
+    """Return the name from which `encode` made `encoded`."""
     escaped = encoded.encode("latin-1").replace(b":", b".")
     return _ESCAPE.sub(lambda found: bytes.fromhex(found[1].decode()), escaped).decode("utf-8", "surrogateescape")
 
 
 def parent(exchange: str) -> str:
-    """Return the name of the queue that copies what is put to it to all queues of an exchange."""
+    """Return the name of the parent that copies its items to all queues of an exchange."""
     return _checked(EXCHANGE + encode(exchange), exchange)
 
 
 def child(exchange: str, queue: str) -> str:
-    """Return the name of the copy of an exchange's messages that one queue reads."""
+    """Return the name of the queue with the copies that one queue gets from an exchange."""
     return _checked(f"{parent(exchange)}+{encode(queue)}", queue)
 
 

@@ -1,9 +1,10 @@
-"""A step of Celery's workers: what a prefork pool's children have begun is known before the worker stops.
+"""A step of Celery's workers: before the worker stops, it reads which tasks the children of a prefork pool have begun.
 
-A worker that stops drops what its pool has not seen begin, since the broker delivers it again. Celery 5.7.0 also drops
-a task that a child has begun and whose report is not read yet. Such a task runs to its end, is not acknowledged and
-runs once more elsewhere, and its child waits half a minute until its result is read. So this step reads the
-reports first. The pool's attributes have no public names; with a version that has others, the step does nothing.
+A worker that stops drops the tasks that its pool is not known to have begun, because the broker delivers them again.
+Celery 5.7.0 also drops a task that a child has begun if the report is not read yet. Such a task runs to its end, is not
+acknowledged and runs once more elsewhere, and its child waits half a minute until its result is read. So this step
+reads the reports first. The pool's attributes have no public names; if a version has other names, the step does
+nothing.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def read_reports(pool: Any, hub: Any, until: float) -> None:
             poll.register(descriptor, select.POLLIN)
         for descriptor, _ in poll.poll(LOOK_MS):
             callback, arguments = hub.readers[descriptor]
-            if isinstance(callback, Generator):  # the rest of a report that came in part
+            if isinstance(callback, Generator):  # the rest of an incomplete report
                 next(callback, None)
             else:
                 callback(*arguments)

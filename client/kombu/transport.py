@@ -25,17 +25,17 @@ from staniel.client.kombu.errors import ConnectionLost, PutRefused, RequestRefus
 from staniel.client.kombu.wire import Address, Reply, Wire, connect
 
 DEFAULT_PORT = 22133
-CHECK_S = 1.0  # how often late replies are looked for
-EVENTS_AHEAD = 64  # replies that may be owed for events: a pipe's worth, and a server that is stuck is noticed
+CHECK_S = 1.0  # between two checks for late replies
+EVENTS_AHEAD = 64  # outstanding replies to events: as many as a pipe holds, so that a server that hangs is noticed
 RELATIVE_TTL_S_MAX = 30 * 86_400  # a longer life is sent as a date, by this machine's clock
-REAP_S = 1.0  # between two looks at the children of an exchange that can have no more
+REAP_S = 1.0  # between two checks for children of an exchange without readers
 
 logger = get_logger(__name__)
 _open: weakref.WeakSet[Transport] = weakref.WeakSet()
 
 
 def _close_at_exit() -> None:
-    """Close the connections that the program has left open: the queues of its replies end with them."""
+    """Close the connections that the program has left open, so that the queues of its replies end with them."""
     for transport in list(_open):
         if transport.is_own:
             with suppress(Exception):
@@ -43,7 +43,7 @@ def _close_at_exit() -> None:
 
 
 def _leave_after_fork() -> None:
-    """Close the parent's sockets in a forked child: as long as it has them, a parent that is killed stays connected."""
+    """Close the parent's sockets in a forked child. Otherwise a parent that is killed would stay connected."""
     for transport in list(_open):
         with suppress(Exception):
             transport.leave_the_parent()
@@ -54,7 +54,7 @@ os.register_at_fork(after_in_child=_leave_after_fork)
 
 
 class Bell:
-    """A pipe that is readable while messages wait, so that an event loop comes back to them at once."""
+    """A pipe that is readable while messages wait, so that an event loop calls again at once."""
 
     def __init__(self) -> None:
         self.fd, self._other_end = os.pipe()
@@ -126,11 +126,11 @@ class Transport(virtual.Transport):
 
     @property
     def is_alive(self) -> bool:
-        """True if the server can be asked without connecting again."""
+        """True if the server can be reached without connecting again."""
         return self._control is not None and self._control.is_usable
 
     def close_connection(self, connection: Any) -> None:
-        """Close everything. Never raises for a server that is gone."""
+        """Close everything. Never raises if the server is gone."""
         _open.discard(self)
         for channel in [*self._avail_channels, *self.channels]:
             channel.close()
@@ -144,7 +144,7 @@ class Transport(virtual.Transport):
         self._leave_loop()
 
     def leave_the_parent(self) -> None:
-        """Drop the parent's connections without a word, in a forked child."""
+        """Close the parent's connections in a forked child, without sending anything."""
         if self._process == os.getpid():
             return
         self._process = os.getpid()
@@ -177,7 +177,7 @@ class Transport(virtual.Transport):
     # requests and replies
 
     def call(self, *requests: bytes) -> list[Reply]:
-        """Send requests over the connection that holds nothing, and return their replies."""
+        """Send requests over the connection without open reads, and return their replies."""
         with self._control_lock:
             control = self._usable_control()
             try:
@@ -193,8 +193,8 @@ class Transport(virtual.Transport):
             raise error
 
     def put_to_parent(self, name: str, data: bytes, ttl_s: int, *, waits: bool) -> None:
-        """Let the server copy an item, and take it out of the parent again. Unless this waits for the replies, a
-        refusal is in the log alone. Raises PutRefused, RequestRefused.
+        """Let the server copy an item to the children, and remove it from the parent. Without `waits`, a refusal is
+        only logged. Raises PutRefused, RequestRefused.
         """
         requests = _put_request(name, data, ttl_s), b"mg %b v\r\n" % name.encode("latin-1")
         if waits:
@@ -241,8 +241,8 @@ class Transport(virtual.Transport):
             raise RequestRefused(f"the server refuses to make a queue for {queue!r}: {reply.why}")
 
     def _reap(self, parent: str) -> None:
-        """Delete the children that no client waits for, twice in a row: their programs were killed. That of a living
-        one comes again with its next read.
+        """Delete the children that no client has waited for in two checks in a row, because their programs were killed.
+        If the program runs, its next read creates the child again.
         """
         dead = self._unwatched(parent)
         time.sleep(REAP_S)
@@ -298,7 +298,7 @@ class Transport(virtual.Transport):
         self._loop = None
 
     def _is_read(self, fd: int, reader: Wire | Bell) -> bool:
-        """Tell whether the loop reads this one; a closed one's number may be another's."""
+        """Tell whether the loop reads this reader; the number of a closed one may be another's."""
         found = self._loop.readers.get(fd)
         return found is not None and reader in found[1]
 
@@ -325,7 +325,7 @@ class Transport(virtual.Transport):
             self._bell.set(messages_wait=any(channel.reader.inbox for channel in self.channels))
 
     def _deliver_next(self) -> None:
-        """Deliver one message a tick: a pool may run it at once, and signals and orders are looked at in between."""
+        """Deliver one message a tick. A pool may run it at once, and signals and commands are handled in between."""
         if not self._has_delivered:
             self._has_delivered = any(channel.deliver_one() for channel in self._in_turn())
 
@@ -352,7 +352,7 @@ class Transport(virtual.Transport):
             self._receive(left_s)
 
     def _in_turn(self) -> list[channels.Channel]:
-        """Return the channels, another one first each time."""
+        """Return the channels, beginning with another one each time."""
         if len(self.channels) > 1:
             self.channels.append(self.channels.pop(0))
         return list(self.channels)
@@ -375,7 +375,7 @@ def _put_request(name: str, data: bytes, ttl_s: int | None) -> bytes:
 
 
 def _forget(reply: Reply) -> None:
-    """Take a reply of which nothing depends."""
+    """Ignore a reply on which nothing depends."""
 
 
 def _tls(option: Any) -> ssl.SSLContext | None:

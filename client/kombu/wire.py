@@ -24,7 +24,7 @@ ERRORS = frozenset((b"ERROR", b"CLIENT_ERROR", b"SERVER_ERROR"))
 
 
 class Reply(NamedTuple):
-    """A reply: its first word, what follows on the line, the block of a VA, the lines of a dump."""
+    """A reply: its first word, the rest of the line, the block of a VA, the lines of a dump."""
 
     word: bytes
     rest: bytes
@@ -76,7 +76,7 @@ class Wire:
 
     @property
     def owed(self) -> int:
-        """The number of replies that have yet to come."""
+        """The number of outstanding replies."""
         return len(self._handlers)
 
     def send(self, data: bytes, *handlers: Handler, wait_s: float = 0) -> None:
@@ -129,14 +129,14 @@ class Wire:
         self._parse()
 
     def drain_replies(self, seconds_max: float) -> None:
-        """Wait for the replies that are owed, not for ever. Never raises."""
+        """Wait for outstanding replies, for a limited time. Never raises."""
         until = time.monotonic() + seconds_max
         with suppress(ConnectionLost, RequestRefused):
             while self._handlers and not self.is_closed and time.monotonic() < until:
                 self.wait_and_receive(until)
 
     def is_usable_now(self) -> bool:
-        """Receive what has come of the replies that are owed, then say whether the connection is usable."""
+        """Receive the replies that have come, then say whether the connection is usable."""
         try:
             while self._handlers and self._is_readable:
                 self.receive()
@@ -151,7 +151,7 @@ class Wire:
 
     @property
     def is_usable(self) -> bool:
-        """False if the server has closed the connection, or has sent what was not asked for."""
+        """False if the server has closed the connection, or has sent something unexpected."""
         if self.is_closed or os.getpid() != self._process:
             return False
         return bool(self._handlers) or not self._is_readable
@@ -167,7 +167,7 @@ class Wire:
             return True
 
     def close(self) -> None:
-        """Close at once, in a forked child without a word: the connection is the parent's."""
+        """Close at once; in a forked child without sending anything, because the connection belongs to the parent."""
         if not self.is_closed:
             self.is_closed = True
             if os.getpid() == self._process:
@@ -248,7 +248,7 @@ def connect(address: Address) -> Wire:
 
 
 def _log_in(wire: Wire, address: Address) -> None:
-    """Log in if the server asks for it: one without users would store the secret as an item."""
+    """Log in if the server requires it. A server without users would store the secret as an item."""
     (version,) = wire.call(b"version\r\n")
     if version.is_error and version.why.startswith("unauthenticated"):
         secret = f"{address.user} {address.secret}".encode("utf-8", "surrogateescape")

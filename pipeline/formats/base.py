@@ -107,7 +107,7 @@ class FormatAdapter(Protocol):
     """A journal format. The view `ops` has one row for each record; the source's documentation describes the others."""
 
     name: str
-    by_queue: bool  # a queue has files of its own, so that others need not be read
+    by_queue: bool  # a queue has files of its own, so that other files need not be read
     op_names: tuple[str, ...]  # the values of the column `op`
     has_ids: bool  # items have ids without holes, so that a stream can count missed items
 

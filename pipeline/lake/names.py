@@ -28,7 +28,7 @@ def shown_name(name: str) -> str:
 
 
 def real_name(shown: str) -> str:
-    """Return the name of the file system that `shown_name` has shown."""
+    """Return the name in the file system from which `shown_name` made `shown`."""
     if "\\" not in shown:
         return shown
     return SHOWN.sub(lambda found: "\\" if found[1] == "5C" else chr(0xDC00 + int(found[1], 16)), shown)

@@ -17,7 +17,7 @@ GROUP_BYTES = 32 << 20
 HELD_BYTES = 96 << 20  # all tables together; a task has a gigabyte at most, and Arrow needs twice the size
 OPEN_MAX = 64
 NO_DAY = -(1 << 31)
-COMPRESSION, LEVEL = "zstd", 1  # the least processor
+COMPRESSION, LEVEL = "zstd", 1  # the level that takes the least processor time
 Key = tuple[str | None, int]
 
 

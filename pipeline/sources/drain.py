@@ -1,7 +1,7 @@
 """Draining live queues without losing an item, in four steps: reserve, spool, sync, confirm.
 
-Whatever process is killed, an item is in its queue (open reads of a closed connection go back) or in the drain's spool.
-It is in both, and comes twice, if the kill falls between sync and confirm.
+Whatever process is killed, an item is in its queue (open reads of a closed connection return there) or in the drain's
+spool. If the kill falls between sync and confirm, it is in both, and comes twice.
 """
 
 from __future__ import annotations

@@ -134,8 +134,8 @@ def time_ms(options: Options, name: str) -> int | None:
 def moment_ms(text: str, what: str, zone: tzinfo | None) -> int:
     """Parse one time; `what` names the option in the ValueError.
 
-    `zone` is for times without one; None refuses those. An hour that a clock change skips or repeats has the offset
-    before the change, as in Java, and so in SQL.
+    `zone` is for times without one; with None those are refused. An hour that a clock change skips or repeats has the
+    offset before the change, as in Java, and so in SQL.
     """
     text = text.strip()
     if text.lstrip("-").isdigit():

@@ -138,8 +138,8 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._own(end.get("query", "")).forget(end["batch"])
 
     def stop(self) -> None:
-        """Close the connections. Spark does not reliably call this; else they close with the process. Their
-        items go back.
+        """Close the connections. Spark does not reliably call this; otherwise they close with the process. Their items
+        return to the queues.
         """
         if self._drain is not None:
             self._drain.close()

@@ -156,7 +156,7 @@ class RepeatGuard:
     Spark repeats a streaming batch with the same rows in the same tasks. If the digest of the first rows is the same,
     they are skipped; if not, all are put. The key in the file's name includes the query and the servers, because
     neither another query nor other servers have these items. Two attempts of a task may run at the same time, for
-    example if Spark has given up an executor that lives on: the file names the later one, and the earlier one ends
+    example if Spark has given up an executor that still runs: the file names the later one, and the earlier one ends
     before its next window.
     """
 

@@ -131,10 +131,10 @@ class QueueLook:
         of two files, for its items and for its removals.
         """
         fs, added, removed = self.spool.fs, append_log(self.journal), removal_log(self.journal)
-        found = fs.unsynced_bytes(added.path) if added is not None else 0
+        size = fs.unsynced_bytes(added.path) if added is not None else 0
         if removed is not None and removed is not added:
-            found += fs.unsynced_bytes(removed.path)
-        return found
+            size += fs.unsynced_bytes(removed.path)
+        return size
 
     def journal_format(self) -> str:
         if primary_log(self.journal) is None:

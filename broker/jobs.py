@@ -91,7 +91,7 @@ class JobService:
             release = self._spool.fs.hold(f"{self.folder}/{workq_files.READ_LOCK}", shared=True)
             try:
                 try:
-                    found = recovery.recover(replay)
+                    recovered = recovery.recover(replay)
                 except OSError as error:
                     self._report_unreadable(error)
                     return 0
@@ -100,7 +100,7 @@ class JobService:
                 self._spool.fs.sync_all(self.folder)
             finally:
                 release()
-            self.log.resume(found.segments, replay.early, replay.latest_ns)
+            self.log.resume(recovered.segments, replay.early, replay.latest_ns)
             for id in replay.strays:
                 self.log.forget(id, now_ms)
             for job in replay.unended():
@@ -112,12 +112,12 @@ class JobService:
         except OSError as error:
             why = f"cannot use the command log: {error.filename}: {error.strerror}"
             raise SpoolError(f"{why}; make its files readable and writable for this user") from error
-        for damage in found.damages:
+        for damage in recovered.damages:
             self._report_damage(damage)
-        for refused in found.refused:
+        for refused in recovered.refused:
             hint = "the segment is empty, and the next records go into it"
             self.report(Level.WARNING, "cmdlog.not_cleaned", why=described(refused), hint=hint)
-        for first, last in found.missing:
+        for first, last in recovered.missing:
             hint = "cleaning leaves such holes; if the log was never cleaned, files are missing"
             self.report(Level.INFO, "cmdlog.hole", first=first, last=last, hint=hint)
         self._take_reserve()

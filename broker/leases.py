@@ -58,11 +58,11 @@ class Leases:
         """Return, by the session's number and the queue's name, how many leases each session holds and when the oldest
         began.
         """
-        found: dict[int, dict[str, tuple[int, int]]] = {}
+        counts: dict[int, dict[str, tuple[int, int]]] = {}
         for (session, queue), held in self._held.items():
             oldest = next(iter(held.values()))
-            found.setdefault(session, {})[queue] = len(held), oldest.taken.opened_ms
-        return found
+            counts.setdefault(session, {})[queue] = len(held), oldest.taken.opened_ms
+        return counts
 
     def find(self, taken: Delivery) -> Lease | None:
         """Return the lease of an open read."""

@@ -78,15 +78,15 @@ def sample(hashes: list[PasswordHash]) -> list[PasswordHash]:
     """Return the hashes that `stand_in` chooses from if there are thousands of users: some of them, and one of each
     cost. The choice is by key, so it is the same each time and still as good as random.
     """
-    found: list[PasswordHash] = []
+    chosen: list[PasswordHash] = []
     costs = set[tuple[int, int, int]]()
     is_one_cost = len({(each.ln, each.r, each.p) for each in hashes}) == 1
     for each in sorted(hashes, key=lambda each: each.key):
         cost = (each.ln, each.r, each.p)
-        if cost not in costs or (len(found) < SAMPLE_MAX and not is_one_cost):
-            found.append(each)
+        if cost not in costs or (len(chosen) < SAMPLE_MAX and not is_one_cost):
+            chosen.append(each)
             costs.add(cost)
-    return found
+    return chosen
 
 
 def stand_in(name: str, hashes: list[PasswordHash]) -> PasswordHash:

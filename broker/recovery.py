@@ -104,9 +104,9 @@ class SpoolRecovery:
         """
         spool, queues, transfers, undo, jobs = self._spool, self._queues, self._transfers, self._undo, self._jobs
         self._status.started_ms = now_ms
-        found = self._recover_spool()
-        self._streams.recover(found, config, now_ms)
-        progress, ambiguous = self._kestrel.recover(found.kestrel, now_ms, on_progress)
+        listing = self._recover_spool()
+        self._streams.recover(listing, config, now_ms)
+        progress, ambiguous = self._kestrel.recover(listing.kestrel, now_ms, on_progress)
         spool.sync_recovered()
         undo.read(now_ms)
         undo.classify()
@@ -153,18 +153,18 @@ class SpoolRecovery:
         spool.failed_sync.set_room_aside()
         _report_spool_damage(spool, report)
         _replay_log(spool, report)
-        found = _renew(spool, report, spool.listing(), self._jobs)
+        listing = _renew(spool, report, spool.listing(), self._jobs)
         if spool.used_log:  # before any other file gets a name that the log knows
             spool.sync_recovered()
             spool.end_log()
         spool.remove_unused_log()
-        for name in spool.orphans(found):
+        for name in spool.orphans(listing):
             hint = "with all other files of its queue, which are not reported one by one"
             report(Level.ERROR, "journal.gone", queue=name.rpartition(".")[0], file=name, items="unknown", hint=hint)
-        _prune_sidecars(spool, report, found)
-        for name in found.foreign:
+        _prune_sidecars(spool, report, listing)
+        for name in listing.foreign:
             report(Level.WARNING, "spool.foreign", file=name, hint="not a journal: left alone")
-        return found
+        return listing
 
     def _report_ended(self, queue: Queue, ended: list[tuple[Delivery, Ended]], now_ms: int) -> None:
         """Report the items that were open, and in their last delivery, when the server ended."""
@@ -186,7 +186,7 @@ class SpoolRecovery:
     def _recover_blocked(self, now_ms: int, commit: Callable[[int], None]) -> None:
         tried = set(self._queues.unreadable)
         try:
-            found = self._spool.listing()
+            listing = self._spool.listing()
         except OSError:
             return
         queues = self._queues
@@ -195,12 +195,12 @@ class SpoolRecovery:
         ambiguous = []
         for name in sorted(tried):
             self._streams.unblock(name)
-            if name in found.mixed:
-                self._streams.block_mixed(name, found.mixed[name])
-            elif name in found.streams:
-                self._streams.recover_one(name, found.streams[name], now_ms)
-            elif name in found.kestrel and self._kestrel.recover_or_block(
-                name, found.kestrel[name], now_ms, RecoveryProgress()
+            if name in listing.mixed:
+                self._streams.block_mixed(name, listing.mixed[name])
+            elif name in listing.streams:
+                self._streams.recover_one(name, listing.streams[name], now_ms)
+            elif name in listing.kestrel and self._kestrel.recover_or_block(
+                name, listing.kestrel[name], now_ms, RecoveryProgress()
             ):
                 ambiguous.append(name)
         recovered = [queue for queue in queues if queue.name not in known]
@@ -374,9 +374,9 @@ def _restore_ballast(spool: Spool, report: EventSink) -> None:
         report(Level.WARNING, "spool.space_unknown", spool=spool.folder, hint=hint)
 
 
-def _prune_sidecars(spool: Spool, report: EventSink, found: SpoolListing) -> None:
+def _prune_sidecars(spool: Spool, report: EventSink, listing: SpoolListing) -> None:
     try:
-        spool.prune(found.kestrel)
+        spool.prune(listing.kestrel)
     except OSError as error:
         hint = "they stay where they are, and no change depends on them"
         report(Level.WARNING, "journal.sidecar_failed", file=error.filename, why=described(error), hint=hint)
@@ -419,16 +419,16 @@ def _replay_log(spool: Spool, report: EventSink) -> None:
             )
 
 
-def _renew(spool: Spool, report: EventSink, found: SpoolListing, jobs: JobService | None) -> SpoolListing:
+def _renew(spool: Spool, report: EventSink, listing: SpoolListing, jobs: JobService | None) -> SpoolListing:
     """Rewrite the files whose content on the disk may differ from the page cache since a sync failed in an earlier run.
     Return the listing after that. Raises SpoolError.
     """
     try:
         if not spool.failed_sync.exists:
-            return found
+            return listing
     except OSError as error:
         raise refused_start(error, spool.own) from error
-    renewed = spool.renew(found, jobs.folder if jobs is not None else "")
+    renewed = spool.renew(listing, jobs.folder if jobs is not None else "")
     if renewed.files:
         report(Level.WARNING, "spool.renewed", files=renewed.files, why="a sync had failed before")
     for path in renewed.left:

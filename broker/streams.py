@@ -50,14 +50,14 @@ class StreamQueues:
         self._stuck: dict[str, None] = {}  # families with segments that may be stuck
         self._blocked: dict[str, str] = {}  # by parent: the reason why no queue may be created in these files
 
-    def recover(self, found: SpoolListing, config: Config, now_ms: int) -> None:
+    def recover(self, listing: SpoolListing, config: Config, now_ms: int) -> None:
         """Bring every queue of this format into service. Damage is reported and does not stop other queues. Raises
         SpoolError.
         """
         self._prepare_archives(config)
-        for name, why in sorted(found.mixed.items()):
+        for name, why in sorted(listing.mixed.items()):
             self.block_mixed(name, why)
-        for name, files in sorted(found.streams.items()):
+        for name, files in sorted(listing.streams.items()):
             self.recover_one(name, files, now_ms)
 
     def block_mixed(self, name: str, why: str) -> None:
@@ -150,13 +150,13 @@ class StreamQueues:
     def _is_reachable(self, queue_name: str) -> bool:
         return not any(sign <= " " or sign in "/\x7f" for sign in queue_name)
 
-    def compare_format(self, name: str, found: Format) -> None:
+    def compare_format(self, name: str, present: Format) -> None:
         """Warn if a queue's files are in another format than its settings ask for: they are served as they are."""
         wanted = self._queues.config_of(name).journal_format
-        if wanted is not found:
-            hint = f"served as {found.value}; stop the server and run: staniel journal convert SPOOL"
+        if wanted is not present:
+            hint = f"served as {present.value}; stop the server and run: staniel journal convert SPOOL"
             hint = f"{hint} --queue {parent_of(name) or name} --to {wanted.value}"
-            self._report(Level.WARNING, "journal.format", queue=name, found=found.value, hint=hint)
+            self._report(Level.WARNING, "journal.format", queue=name, found=present.value, hint=hint)
 
     def check(self, name: str) -> None:
         """Check that `name` may be used. Raises Refused if it belongs to a queue that cannot be served, because its
@@ -198,8 +198,8 @@ class StreamQueues:
     def reclaim_of(self, names: list[str], room: int, now_ms: int) -> None:
         """Shrink segments of these families, as `reclaim` does."""
         families = self.store.families
-        found = [(*families[name].reclaimable(), name) for name in names if name in families]
-        worth = [each for each in found if each[0] >= RECLAIMED_BYTES_MIN and each[0] >= each[1]]
+        candidates = [(*families[name].reclaimable(), name) for name in names if name in families]
+        worth = [each for each in candidates if each[0] >= RECLAIMED_BYTES_MIN and each[0] >= each[1]]
         for _, kept_bytes, name in sorted(worth, reverse=True)[:RECLAIMED_AT_ONCE]:
             if kept_bytes <= room:
                 room -= kept_bytes

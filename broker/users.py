@@ -108,11 +108,11 @@ class Users:
         return User(name, rights, password, settings.certificates, settings.uids, token)
 
     @staticmethod
-    def _add_key(found: dict[Any, User], key: object, user: User, spelled: str) -> None:
-        if key in found:
-            why = f"expected one user for {key}, got {found[key].name} too"
+    def _add_key(users: dict[Any, User], key: object, user: User, spelled: str) -> None:
+        if key in users:
+            why = f"expected one user for {key}, got {users[key].name} too"
             raise ConfigError(joined(joined("users", user.name), spelled), why)
-        found[key] = user
+        users[key] = user
 
     def _tell_tokens_apart(self, config: Config, fs: Fs) -> None:
         """Check that each token belongs to one user only, and not to the admin listener, whose token allows everything.
@@ -159,11 +159,11 @@ class Users:
         """Return the user of this token. All users' tokens are compared, even after a match."""
         import hmac  # loads OpenSSL
 
-        found = None
+        matching = None
         for user in self.by_name.values():
             if user.token and hmac.compare_digest(user.token, given):
-                found = user
-        return found
+                matching = user
+        return matching
 
 
 def _sample(hashes: list[PasswordHash]) -> list[PasswordHash]:
@@ -176,11 +176,11 @@ def _sample(hashes: list[PasswordHash]) -> list[PasswordHash]:
 
 def open_addresses(config: Config) -> list[TcpAddress]:
     """Return the addresses at which other machines can connect to listeners for clients."""
-    found = list[TcpAddress]()
+    addresses = list[TcpAddress]()
     for name in ("memcache", "text", "thrift", "workq"):
         tcp = [each for each in config.all_addresses(name) if isinstance(each, TcpAddress)]
-        found += [each for each in tcp if not is_loopback(each.host)]
-    return found
+        addresses += [each for each in tcp if not is_loopback(each.host)]
+    return addresses
 
 
 def is_unguarded(config: Config) -> bool:

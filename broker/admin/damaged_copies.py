@@ -36,19 +36,19 @@ class DamagedCopies:
         if now_ms < self._next_ms:
             return
         try:
-            there = self._fs.list(self.folder)
+            entries = self._fs.list(self.folder)
         except FileNotFoundError:
-            there = []
+            entries = []
         except OSError:
             return
         known, self._known = self._known, {}
-        for name, is_file in there:
-            found = known.get(name) or self._measure(name, is_file)
-            if found is not None:
-                self._known[name] = found
+        for name, is_file in entries:
+            measured = known.get(name) or self._measure(name, is_file)
+            if measured is not None:
+                self._known[name] = measured
         self.bytes = sum(size for size, _ in self._known.values())
         self.oldest_ms = min((at_ms for _, at_ms in self._known.values() if at_ms), default=0)
-        self._next_ms = now_ms + REST_MS if len(there) > LOOK_AT_ONCE else 0
+        self._next_ms = now_ms + REST_MS if len(entries) > LOOK_AT_ONCE else 0
 
     def age_ms(self, now_ms: int) -> int:
         """Return the age of the oldest copy, whatever the wall clock was set to since; 0 if unknown."""

@@ -52,21 +52,21 @@ class JournalFiles(Struct, frozen=True):
 def journal_view(fs: UnsyncedNames, queue: Queue) -> JournalFiles:
     journal = queue.journal
     if isinstance(journal, Log):
-        found = list(_of_log(fs, queue, journal))
+        files = list(_of_log(fs, queue, journal))
     elif isinstance(journal, ReaderLog):
-        found = list(_of_stream(fs, queue, journal))
+        files = list(_of_stream(fs, queue, journal))
     else:
-        found = []
+        files = []
     log = append_log(journal) or removal_log(journal)
     kind = "none" if log is None else "kestrel" if isinstance(log, Log) else "libkestrel"
     return JournalFiles(
         queue=queue.name,
         format=kind,
         folder=log.folder if isinstance(log, Log | StreamWriter) else "",
-        files_total=len(found),
-        bytes=sum(each.bytes for each in found),
-        unsynced_bytes=sum(each.unsynced_bytes for each in found),
-        files=found[-FILES_MAX:],
+        files_total=len(files),
+        bytes=sum(each.bytes for each in files),
+        unsynced_bytes=sum(each.unsynced_bytes for each in files),
+        files=files[-FILES_MAX:],
     )
 
 

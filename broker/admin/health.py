@@ -57,10 +57,10 @@ class ServerReasons:
         return [*self._of_status(config), *self._of_secrets(now_ms), *self._of_clock()]
 
     def _of_status(self, config: Config) -> list[HealthReason]:
-        found = []
+        reasons = []
         status = self._status.reported
         if self._status.is_stopping:
-            found.append(
+            reasons.append(
                 HealthReason(ReasonName.STOPPING, Severity.NOT_READY, "the server is stopping", "start it again")
             )
         if not (status.reads and status.writes):
@@ -68,33 +68,33 @@ class ServerReasons:
                 ("writes", Severity.REFUSES) if status.reads else ("reads and writes", Severity.NOT_READY)
             )
             text = f"the status is {status.value.lower()}: {refused} are refused"
-            found.append(HealthReason(ReasonName.STATUS, severity, text, "staniel status up"))
+            reasons.append(HealthReason(ReasonName.STATUS, severity, text, "staniel status up"))
         elif status is not ServerStatus.UP:
             text = f"the status is {status.value.lower()}: clients are asked to write elsewhere"
-            found.append(HealthReason(ReasonName.STATUS, Severity.WARNING, text, "staniel status up"))
+            reasons.append(HealthReason(ReasonName.STATUS, Severity.WARNING, text, "staniel status up"))
         if is_unguarded(config):
             text = "other machines reach this server, and clients need not authenticate"
             mend = "give [users] or [tls] client_certificates; see docs/security.md"
-            found.append(HealthReason(ReasonName.NETWORK_OPEN, Severity.WARNING, text, mend))
+            reasons.append(HealthReason(ReasonName.NETWORK_OPEN, Severity.WARNING, text, mend))
         most = self._limits.max_connections
         if most and self._counters.curr_connections >= most:
             text = f"{self._counters.curr_connections} clients are connected, and no more are accepted"
             mend = "raise [server] max_connections, or the limit of open files, or look at: staniel clients"
-            found.append(HealthReason(ReasonName.CONNECTIONS_FULL, Severity.WARNING, text, mend))
+            reasons.append(HealthReason(ReasonName.CONNECTIONS_FULL, Severity.WARNING, text, mend))
         if self._workq is not None and self._workq.trouble:
             text = f"the command log of jobs cannot be read: {self._workq.trouble}"
-            found.append(
+            reasons.append(
                 HealthReason(ReasonName.JOBS_UNREADABLE, Severity.REFUSES, text, "mend the file, then: staniel reload")
             )
-        return found
+        return reasons
 
     def _of_secrets(self, now_ms: int) -> list[HealthReason]:
-        found = self._of_certificate(now_ms)
+        reasons = self._of_certificate(now_ms)
         if exposed := self.exposed_files:
             text = f"every user of this machine can read {', '.join(exposed)}"
             mend = f"chmod o-r {' '.join(exposed)}, and have new secrets in there, then: staniel reload"
-            found.append(HealthReason(ReasonName.SECRETS_READABLE, Severity.WARNING, text, mend))
-        return found
+            reasons.append(HealthReason(ReasonName.SECRETS_READABLE, Severity.WARNING, text, mend))
+        return reasons
 
     def _of_clock(self) -> list[HealthReason]:
         if not self._wall.is_apart:
@@ -156,34 +156,34 @@ class DiskReasons:
                 text = "the disk has no inodes left: puts are refused, gets go on"
                 mend = f"remove files from the disk of {spool.folder}; df -i counts them"
             return [HealthReason(ReasonName.DISK_FULL, Severity.REFUSES, text, mend)]
-        found = [*self._of_file_systems(config), *self._of_damage(), *self._of_watch()]
+        reasons = [*self._of_file_systems(config), *self._of_damage(), *self._of_watch()]
         free, total = fs.free_bytes(spool.folder)
         low = max(4 * group.ballast.bytes, total // 50)
         if free < low:
             text = f"{free >> 20} MB of {total >> 20} MB are free on the disk of the spool"
             mend = f"make room on the disk of {spool.folder} before puts are refused"
-            found.append(HealthReason(ReasonName.DISK_LOW, Severity.WARNING, text, mend))
-        return found
+            reasons.append(HealthReason(ReasonName.DISK_LOW, Severity.WARNING, text, mend))
+        return reasons
 
     def _of_watch(self) -> list[HealthReason]:
-        watch, found = self._watch, []
+        watch, reasons = self._watch, []
         if watch.fills_in_ms:
             hours, minutes = divmod(watch.fills_in_ms // 60_000, 60)
             text = f"the disk is full in {hours} h {minutes} m at the rate of the last hour, then puts are refused"
             mend = "start more consumers, or set max_size for the queue that grows; staniel queues shows which"
-            found.append(HealthReason(ReasonName.DISK_FILLING, Severity.WARNING, text, mend))
+            reasons.append(HealthReason(ReasonName.DISK_FILLING, Severity.WARNING, text, mend))
         if watch.is_read_kept:
             text = (
                 f"{watch.read_bytes >> 20} MB of the journals have been read and stay, a quarter of the disk and more"
             )
             mend = "they are packed in the background if the disk has room: "
             mend += "journal.pack_failed in the log says what is wrong"
-            found.append(HealthReason(ReasonName.READ_KEPT, Severity.WARNING, text, mend))
+            reasons.append(HealthReason(ReasonName.READ_KEPT, Severity.WARNING, text, mend))
         if count := self._refused_removals():
             text = f"the system refuses to remove or rename files of {count:,} packs, segments or deleted queues"
             events = "journal.unremoved, segment.stuck, queue.unremoved and cmdlog.not_cleaned"
             mend = f"{events} in the log say which and what to do about each"
-            found.append(HealthReason(ReasonName.REMOVALS_REFUSED, Severity.WARNING, text, mend))
+            reasons.append(HealthReason(ReasonName.REMOVALS_REFUSED, Severity.WARNING, text, mend))
         if watch.are_syncs_slow:
             text = f"{watch.slow_syncs:,} of the last {watch.syncs:,} syncs took more than {SLOW_SYNC_S} s each"
             if watch.sync_hangs_ms:
@@ -191,8 +191,8 @@ class DiskReasons:
                     f"a sync of the disk has not ended for {watch.sync_hangs_ms // 1000} s: replies that need it wait"
                 )
             mend = 'look at the disk: iostat -x 5; a queue that may lose its last moments: sync_journal = "50ms"'
-            found.append(HealthReason(ReasonName.SYNCS_SLOW, Severity.WARNING, text, mend))
-        return found
+            reasons.append(HealthReason(ReasonName.SYNCS_SLOW, Severity.WARNING, text, mend))
+        return reasons
 
     def _of_file_systems(self, config: Config) -> list[HealthReason]:
         if config.server.trust_file_system:
@@ -253,13 +253,13 @@ class QueueReasons:
         """Return the names of the queues that each reason is about. With `unreadable` None, look at each queue."""
         if unreadable is None:
             unreadable = [queue.name for queue in self._queues if queue.line.read_error is not None]
-        found = {
+        by_reason = {
             ReasonName.QUEUES_BLOCKED: list(self._queues.blocked),
             ReasonName.QUEUES_UNREADABLE: list(unreadable),
             **{reason: list(names) for reason, names in self.watch.queues.items()},
             ReasonName.QUEUES_PAUSED: list(self._pauses),
         }
-        return {reason: names for reason, names in found.items() if names}
+        return {reason: names for reason, names in by_reason.items() if names}
 
     def about(self, reason: ReasonName, names: list[str], now_ms: int) -> HealthReason:
         """Return `reason` with its text, its remedy and the names of these queues."""
@@ -332,15 +332,15 @@ class HealthCheck:
         return [*self.server.reasons(self.config, now_ms), *self.disk.reasons(self.config, now_ms)]
 
 
-def for_strangers(found: Health) -> Health:
+def for_strangers(health: Health) -> Health:
     """Return the part that an unauthenticated load balancer needs. The rest names queues, folders and files."""
     reasons = [
         HealthReason(
             each.name, each.severity, each.name.value.replace("_", " "), "ask with the token for what mends it"
         )
-        for each in found.reasons
+        for each in health.reasons
     ]
-    return Health(found.ready, found.ready_for_puts, found.status, reasons)
+    return Health(health.ready, health.ready_for_puts, health.status, reasons)
 
 
 def mend_of(reason: ReasonName, names: list[str]) -> str:

@@ -24,16 +24,16 @@ class HealthLog:
         """Log which reasons have begun, and which have ended, since the last round."""
         told = self._told
         of_server = {(reason.name, ""): reason for reason in self._health.reasons_of_server(now_ms)}
-        found: dict[Key, HealthReason | None] = {**of_server, **dict.fromkeys(self._of_queues())}
-        for key in sorted([key for key in found if key not in told], key=_order):
-            told[key] = self._begins(key, found[key], now_ms)
-        for key in sorted([key for key in told if key not in found], key=_order):
+        reasons: dict[Key, HealthReason | None] = {**of_server, **dict.fromkeys(self._of_queues())}
+        for key in sorted([key for key in reasons if key not in told], key=_order):
+            told[key] = self._begins(key, reasons[key], now_ms)
+        for key in sorted([key for key in told if key not in reasons], key=_order):
             self._ends(key, told.pop(key), now_ms)
 
     def _of_queues(self) -> list[Key]:
         queues = self._health.queues
-        found = queues.names_by_reason(queues.watch.unreadable)
-        return [(reason, name) for reason, names in found.items() for name in names]
+        by_reason = queues.names_by_reason(queues.watch.unreadable)
+        return [(reason, name) for reason, names in by_reason.items() for name in names]
 
     def _begins(self, key: Key, reason: HealthReason | None, now_ms: int) -> str:
         """Log that a reason has begun. Return the text that is in the log then."""

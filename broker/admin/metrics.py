@@ -260,45 +260,47 @@ def of_jobs(view: ServerView) -> list[Sample]:
     return [("staniel_jobs", MetricKind.GAUGE, "Jobs that the server knows.", view.jobs)]
 
 
-def of_process(found: ProcessFigures | None) -> list[Sample]:
+def of_process(figures: ProcessFigures | None) -> list[Sample]:
     """Return the metrics of the process, under the names that every dashboard of processes uses."""
-    if found is None:
+    if figures is None:
         return []
     return [
-        ("process_cpu_seconds_total", MetricKind.COUNTER, "User and system time of the process.", found.cpu_s),
-        ("process_resident_memory_bytes", MetricKind.GAUGE, "Resident memory.", found.resident_bytes),
-        ("process_virtual_memory_bytes", MetricKind.GAUGE, "Virtual memory.", found.virtual_bytes),
-        ("process_open_fds", MetricKind.GAUGE, "Open file descriptors.", found.open_fds),
-        ("process_max_fds", MetricKind.GAUGE, "How many descriptors may be open.", found.max_fds),
-        ("process_start_time_seconds", MetricKind.GAUGE, "Start, in seconds since 1970.", round(found.started_s, 2)),
+        ("process_cpu_seconds_total", MetricKind.COUNTER, "User and system time of the process.", figures.cpu_s),
+        ("process_resident_memory_bytes", MetricKind.GAUGE, "Resident memory.", figures.resident_bytes),
+        ("process_virtual_memory_bytes", MetricKind.GAUGE, "Virtual memory.", figures.virtual_bytes),
+        ("process_open_fds", MetricKind.GAUGE, "Open file descriptors.", figures.open_fds),
+        ("process_max_fds", MetricKind.GAUGE, "How many descriptors may be open.", figures.max_fds),
+        ("process_start_time_seconds", MetricKind.GAUGE, "Start, in seconds since 1970.", round(figures.started_s, 2)),
     ]
 
 
 def health_reasons(health: Health, names_by_reason: dict[ReasonName, list[str]]) -> list[str]:
     """Return the metrics of the reasons why an operator should look, and of the queues that each is about."""
-    found = []
+    samples = []
     name, counts = "staniel_health_reason", dict.fromkeys(ReasonName, 0)
     counts |= {reason.name: reason.count for reason in health.reasons}
-    found.append(_head(name, MetricKind.GAUGE, "1, or how many queues it is about, if /health/ready names the reason."))
-    found.append("".join([f'{name}{{reason="{reason.value}"}} {count}\n' for reason, count in counts.items()]))
+    samples.append(
+        _head(name, MetricKind.GAUGE, "1, or how many queues it is about, if /health/ready names the reason.")
+    )
+    samples.append("".join([f'{name}{{reason="{reason.value}"}} {count}\n' for reason, count in counts.items()]))
     name = "staniel_queue_reason"
-    found.append(_head(name, MetricKind.GAUGE, "1 for each reason of /health/ready and each queue it is about."))
+    samples.append(_head(name, MetricKind.GAUGE, "1 for each reason of /health/ready and each queue it is about."))
     for reason, queues in names_by_reason.items():
         some = queues[:REASON_QUEUES_MAX]
-        found.append("".join([f'{name}{{queue="{_label(queue)}",reason="{reason.value}"}} 1\n' for queue in some]))
-    return found
+        samples.append("".join([f'{name}{{queue="{_label(queue)}",reason="{reason.value}"}} 1\n' for queue in some]))
+    return samples
 
 
-def histograms(found: Latencies) -> Iterator[str]:
+def histograms(latencies: Latencies) -> Iterator[str]:
     """Yield the histograms of durations. `le` is in seconds."""
     sampled = "of one request at most every 10 ms"
-    yield _histogram("staniel_put_seconds", f"From a put's last byte to its answer, {sampled}.", found.puts)
-    yield _histogram("staniel_get_seconds", f"From a get to its answer, {sampled}; none that waits.", found.gets)
+    yield _histogram("staniel_put_seconds", f"From a put's last byte to its answer, {sampled}.", latencies.puts)
+    yield _histogram("staniel_get_seconds", f"From a get to its answer, {sampled}; none that waits.", latencies.gets)
     about = "From an item's coming until a waiting client was sent it, of one at most every 10 ms."
-    yield _histogram("staniel_delivery_seconds", about, found.deliveries)
-    yield _histogram("staniel_sync_seconds", "Syncs of the disk that replies wait for, all of them.", found.syncs)
+    yield _histogram("staniel_delivery_seconds", about, latencies.deliveries)
+    yield _histogram("staniel_sync_seconds", "Syncs of the disk that replies wait for, all of them.", latencies.syncs)
     about = "How long an item was here when a get took or opened it, of one at most every 10 ms."
-    yield _histogram("staniel_item_rest_seconds", about, found.rests)
+    yield _histogram("staniel_item_rest_seconds", about, latencies.rests)
 
 
 def _histogram(name: str, about: str, histogram: Histogram) -> str:

@@ -180,13 +180,13 @@ class Sampler:
 
     def changed_since(self, number: int) -> list[Seen]:
         """Return the rows that have changed since change `number`, the first change first."""
-        found = []
+        rows = []
         for row in reversed(self.rows.values()):
             if row.number <= number:
                 break
-            found.append(row)
-        found.reverse()
-        return found
+            rows.append(row)
+        rows.reverse()
+        return rows
 
     def _begin_round(self, now_ms: int) -> None:
         """Begin a round: choose the queues to look at."""
@@ -220,9 +220,9 @@ class Sampler:
         left, share, first = self._left, Share(self._timers.clock), self._of_slice
         while left and self._of_slice < SLICE:
             name = left.popleft()
-            found = self._queues.find(name)
-            if found is not None:
-                self._of_slice += self._sample_queue(found, now_ms)
+            queue = self._queues.find(name)
+            if queue is not None:
+                self._of_slice += self._sample_queue(queue, now_ms)
                 self._note_age(self.rows[name])
                 if share.is_spent:
                     break
@@ -411,9 +411,9 @@ def _oldest_at_ms(queue: Queue, now_ms: int) -> int:
     if line.read_error is not None or not len(line):
         return 0
     came_back = [taken.item for taken in islice(reversed(line.returned), LOOK_MAX)]
-    found = [put_ms(item, now_ms) for item in came_back if item.added_ms and not queue.is_expired(item, now_ms)]
-    if found:
-        return min(found)
+    times_ms = [put_ms(item, now_ms) for item in came_back if item.added_ms and not queue.is_expired(item, now_ms)]
+    if times_ms:
+        return min(times_ms)
     line.head()  # reads from the journal if no item is in memory
     fresh = islice(line.in_memory, LOOK_MAX)
     return next((put_ms(item, now_ms) for item in fresh if item.added_ms and not queue.is_expired(item, now_ms)), 0)

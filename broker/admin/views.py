@@ -145,12 +145,12 @@ def _open_read(
     )
 
 
-def find_holders(sessions: Iterable[Session], queue: Queue, found: dict[int, str]) -> Iterator[None]:
-    """Write into `found`, by xid, the address of the client that holds each open read of `queue`; one client a step."""
+def find_holders(sessions: Iterable[Session], queue: Queue, holders: dict[int, str]) -> Iterator[None]:
+    """Write into `holders`, by xid, the address of each open read's client, for `queue`; one client a step."""
     for session in list(sessions):
         for held_of, taken in session.reads.get(queue.name, ()):
             if held_of is queue:
-                found[taken.xid] = session.address
+                holders[taken.xid] = session.address
         yield
 
 
@@ -177,7 +177,7 @@ def _client_view(session: Session, connected_ms: int, leased: dict[str, tuple[in
     holds = [HeldView(name, len(reads), reads[0].opened_ms) for name, reads in islice(held.items(), HOLDS_MAX)]
     holds += [HeldView(name, count, since_ms) for name, (count, since_ms) in islice(leased.items(), HOLDS_MAX)]
     ahead_ms = session.calendar.ahead_ms
-    found = ClientView(
+    view = ClientView(
         number=session.number,
         address=session.address,
         protocol=session.protocol,
@@ -190,7 +190,7 @@ def _client_view(session: Session, connected_ms: int, leased: dict[str, tuple[in
         connected_at_ms=connected_ms,
         holds=tuple([by_the_wall(held, ahead_ms) for held in holds]),
     )
-    return by_the_wall(found, ahead_ms)
+    return by_the_wall(view, ahead_ms)
 
 
 def server_view(

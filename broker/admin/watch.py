@@ -211,16 +211,16 @@ class Watch:
         if read_bytes := read_bytes_of(self._spool, self._maintenance, queue):
             self._read.append((read_bytes, name))
         was_full = ReasonName.QUEUE_FULL in self.reasons.get(name, EMPTY)
-        found = [ReasonName.QUEUE_FULL] if queue.refuses_puts(now_ms, was_full) else []
+        reasons = [ReasonName.QUEUE_FULL] if queue.refuses_puts(now_ms, was_full) else []
         if not queue.line.present:
             self._watched.pop(name, None)
         else:
-            found += self._of_items(queue, now_ms, bool(found))
+            reasons += self._of_items(queue, now_ms, bool(reasons))
         if queue.open_reads and self._are_reads_held(queue, now_ms):
-            found.append(ReasonName.READS_HELD)
+            reasons.append(ReasonName.READS_HELD)
         if name in self.queues.get(ReasonName.DEAD_LETTERS, ()):
-            found = _of_dead_letters(found)
-        self._set(name, tuple(found))
+            reasons = _of_dead_letters(reasons)
+        self._set(name, tuple(reasons))
 
     def _of_items(self, queue: Queue, now_ms: int, is_full: bool) -> list[ReasonName]:
         items, gets = queue.line.present, _gets(queue)
@@ -229,18 +229,18 @@ class Watch:
             seen = self._watched[queue.name] = Watched(gets, now_ms, items, items, self._notes)
         if gets != seen.gets or queue.open_reads or queue.waiters or queue.gets_paused:
             seen.gets, seen.unread_since_ms = gets, now_ms
-        found = []
+        reasons = []
         if now_ms - seen.unread_since_ms >= UNREAD_MS:
-            found.append(ReasonName.QUEUE_NOT_READ)
+            reasons.append(ReasonName.QUEUE_NOT_READ)
         if seen.notes != self._notes:
             seen.before, seen.mark, seen.notes = seen.mark, items, self._notes
             seen.seen_notes += 1
         is_known = seen.seen_notes >= 2  # `before` is at least five minutes old
         if is_known and items > GROWS_ITEMS_MIN and items > seen.before * GROWS_FACTOR and items >= seen.mark:
-            found.append(ReasonName.QUEUE_GROWS)
+            reasons.append(ReasonName.QUEUE_GROWS)
         if not is_full and _is_filling(queue):
-            found.append(ReasonName.QUEUE_FILLING)
-        return found
+            reasons.append(ReasonName.QUEUE_FILLING)
+        return reasons
 
     def _tell_if_ahead(self, queue: Queue, now_ms: int) -> None:
         """Log, once per start and queue, that the head was put at a time that this spool's clock has not reached. A
@@ -262,17 +262,17 @@ class Watch:
             return False
         return held.bytes >= min(HELD_BYTES_MIN, self._free_bytes()[1] // HELD_DISK_PART)
 
-    def _set(self, name: str, found: tuple[ReasonName, ...]) -> None:
+    def _set(self, name: str, reasons: tuple[ReasonName, ...]) -> None:
         before = self.reasons.get(name, EMPTY)
-        if found == before:
+        if reasons == before:
             return
         for reason in before:
-            if reason not in found:
+            if reason not in reasons:
                 del self.queues[reason][name]
-        for reason in found:
+        for reason in reasons:
             self.queues.setdefault(reason, {})[name] = None
-        if found:
-            self.reasons[name] = found
+        if reasons:
+            self.reasons[name] = reasons
         else:
             del self.reasons[name]
 
@@ -340,11 +340,11 @@ def read_bytes_of(spool: Spool, maintenance: MaintenanceScheduler, queue: Queue)
     return spool.streams.families[journal.queue].reclaimable()[0] if queue.name == journal.queue else 0
 
 
-def _of_dead_letters(found: Sequence[ReasonName]) -> list[ReasonName]:
+def _of_dead_letters(reasons: Sequence[ReasonName]) -> list[ReasonName]:
     """Return the reasons of a dead-letter queue. Its items wait for an operator, not for a reader, so `queue_not_read`
     does not apply.
     """
-    return [*[each for each in found if each is not ReasonName.QUEUE_NOT_READ], ReasonName.DEAD_LETTERS]
+    return [*[each for each in reasons if each is not ReasonName.QUEUE_NOT_READ], ReasonName.DEAD_LETTERS]
 
 
 def _gets(queue: Queue) -> int:

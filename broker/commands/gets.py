@@ -108,12 +108,12 @@ def miss(session: Session, request: Get, queue: Queue, now_ms: int) -> None:
         return
 
     def on_delivery(taken: Delivery | None, now_ms: int) -> None:
-        found = session.waited_at
+        queue_now = session.waited_at
         if taken is not None and request.open:
-            hold(session, found, taken)
+            hold(session, queue_now, taken)
         elif taken is not None and not request.peek:
-            session.add_unsent(found, taken)
-        answer(session, request, found, taken)
+            session.add_unsent(queue_now, taken)
+        answer(session, request, queue_now, taken)
 
     session.park(queue, now_ms + request.wait_ms, on_delivery, opens=request.open, peeks=request.peek)
 

@@ -52,11 +52,11 @@ def delete(session: Session, request: memcache.Delete, now_ms: int) -> None:
     if not may_write(session, None, request.noreply) or is_blocked(session, request.queue, request.noreply):
         return
 
-    def then(found: bool, why: str) -> None:
+    def then(existed: bool, why: str) -> None:
         if why:
             session.refuse(why, request.noreply)
         elif not request.noreply:
-            session.out.append(session.replies.deleted if found else session.replies.not_found)
+            session.out.append(session.replies.deleted if existed else session.replies.not_found)
 
     changes.delete(session, request.queue, now_ms, then)
 

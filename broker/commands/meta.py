@@ -90,12 +90,12 @@ def wait(session: Session, request: memcache.MetaGet, queue: Queue, now_ms: int)
     asked = request.get
 
     def on_delivery(taken: Delivery | None, now_ms: int) -> None:
-        found = session.waited_at
+        queue_now = session.waited_at
         if taken is not None and asked.open:
-            gets.hold(session, found, taken)
+            gets.hold(session, queue_now, taken)
         elif taken is not None and not asked.peek:
-            session.add_unsent(found, taken)
-        answer(session, request, found, taken, now_ms)
+            session.add_unsent(queue_now, taken)
+        answer(session, request, queue_now, taken, now_ms)
 
     session.park(queue, now_ms + asked.wait_ms, on_delivery, opens=asked.open, peeks=asked.peek)
 
@@ -174,10 +174,10 @@ def delete(session: Session, request: memcache.MetaDelete, now_ms: int) -> None:
     if not commands.may_write(session, None) or commands.is_blocked(session, request.queue):
         return
 
-    def then(found: bool, why: str) -> None:
+    def then(existed: bool, why: str) -> None:
         if why:
             session.refuse(why)
-        elif not found:
+        elif not existed:
             session.out.append(session.replies.meta(NOT_FOUND, request.meta))
         elif not request.meta.quiet:
             session.out.append(session.replies.meta(DONE, request.meta))

@@ -97,9 +97,9 @@ def confirm(session: Session, name: str, count: int, now_ms: int, finish: Finish
     if count <= 0 or held is None or len(held) < count:
         return False
     if count > CONFIRMED_AT_ONCE:
-        rest = deque(islice(held, count, None))
-        if rest:
-            session.reads[name] = rest
+        others = deque(islice(held, count, None))
+        if others:
+            session.reads[name] = others
         else:
             del session.reads[name]
         RunningConfirm(session, deque(islice(held, count)), finish).begin_confirm(now_ms)

@@ -75,14 +75,14 @@ def read(session: Session, name: str, wait_ms: int, now_ms: int, *, opens: bool)
     kind = memcache.Get(b"", name, open=opens, peek=not opens)
     until_ms = now_ms + wait_ms
 
-    def answer(found: Queue, taken: Delivery | None) -> None:
-        if taken is None and found.line.read_error is not None:
-            session.out.append(replies.error(access.trouble(found)))
+    def answer(queue: Queue, taken: Delivery | None) -> None:
+        if taken is None and queue.line.read_error is not None:
+            session.out.append(replies.error(access.trouble(queue)))
             return
         if taken is not None and opens:
-            gets.hold(session, found, taken)
-        gets.count(session, kind, found, taken)
-        session.depend_on(found)
+            gets.hold(session, queue, taken)
+        gets.count(session, kind, queue, taken)
+        session.depend_on(queue)
         show(session, taken)
 
     def on_delivery(taken: Delivery | None, now_ms: int) -> None:
@@ -188,7 +188,7 @@ def delete(session: Session, request: memcache.Delete, now_ms: int) -> None:
         session.out.append(replies.error(why))
         return
 
-    def then(found: bool, why: str) -> None:
+    def then(existed: bool, why: str) -> None:
         session.out.append(replies.error(why) if why else replies.done)
 
     changes.delete(session, request.queue, now_ms, then)

@@ -331,7 +331,7 @@ def delete(session: Session, call: thrift.ThriftDelete, now_ms: int) -> None:
         session.out.append(replies.failure(call, why))
         return
 
-    def then(found: bool, why: str) -> None:
+    def then(existed: bool, why: str) -> None:
         session.out.append(replies.failure(call, why) if why else replies.done(call))
 
     changes.delete(session, call.queue, now_ms, then)

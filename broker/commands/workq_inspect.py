@@ -19,11 +19,11 @@ from staniel.queues.jobs.times import NS_A_MS
 
 
 def job(session: Session, request: workq.InspectJob, now_ms: int) -> None:
-    found = session.workq.jobs.find(request.id, now_ms)
-    if found is None:
+    wanted = session.workq.jobs.find(request.id, now_ms)
+    if wanted is None:
         session.out.append(replies.not_found)
     else:
-        show(session, [found])
+        show(session, [wanted])
 
 
 def jobs(session: Session, request: workq.InspectJobs, now_ms: int) -> None:
@@ -37,11 +37,11 @@ def jobs(session: Session, request: workq.InspectJobs, now_ms: int) -> None:
 
 
 def queue(session: Session, request: workq.InspectQueue, now_ms: int) -> None:
-    found = session.workq.jobs.queues.get(request.name)
-    if found is None:
+    wanted = session.workq.jobs.queues.get(request.name)
+    if wanted is None:
         session.out.append(replies.not_found)
     else:
-        session.out.append(replies.objects([queue_block(found)]))
+        session.out.append(replies.objects([queue_block(wanted)]))
 
 
 def queues(session: Session, request: workq.InspectQueues, now_ms: int) -> None:
@@ -76,9 +76,9 @@ def server(session: Session, request: workq.InspectServer, now_ms: int) -> None:
     session.out.append(replies.objects([replies.block(b"server", lines)]))
 
 
-def show(session: Session, found: Sequence[Job]) -> None:
-    session.out.append(replies.objects([job_block(each, session.workq) for each in found]))
-    session.out_bytes += sum(len(each.payload) for each in found)
+def show(session: Session, jobs: Sequence[Job]) -> None:
+    session.out.append(replies.objects([job_block(each, session.workq) for each in jobs]))
+    session.out_bytes += sum(len(each.payload) for each in jobs)
     # The reply may show a change that is not yet durable.
     session.batch = max(session.batch, session.workq.log.batch)
 

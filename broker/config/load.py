@@ -124,15 +124,15 @@ class Config(Struct, frozen=True, kw_only=True):
         """List the keys whose values differ from those that the server was `started` with, and that only a restart
         applies.
         """
-        found = []
+        keys = []
         for section in ("server", *LISTENERS):
             ours, theirs = getattr(self, section), getattr(started, section)
             for spelled, key in keys_of(SECTIONS[section]).items():
                 if key.is_reloaded:
                     continue
                 if getattr(ours, key.attribute) != getattr(theirs, key.attribute):
-                    found.append(joined(section, spelled))
-        return found
+                    keys.append(joined(section, spelled))
+        return keys
 
     def listening_as(self, started: Config) -> Config:
         """Return this configuration with the addresses of `started`, which a server keeps until it restarts."""
@@ -200,8 +200,8 @@ def load(path: str) -> Config:
     """Load the configuration from the file at `path`; relative paths are relative to its folder. Raises ConfigError."""
     try:
         disk, file = OsFs(), os.path.abspath(path)
-        found = parse(disk.read(path, 0, disk.size(path)), os.path.dirname(file))
-        return structs.replace(found, file=file)
+        config = parse(disk.read(path, 0, disk.size(path)), os.path.dirname(file))
+        return structs.replace(config, file=file)
     except OSError as wrong:
         raise ConfigError("", f"cannot be read: {wrong.strerror}", path) from wrong
     except ConfigError as wrong:
@@ -214,10 +214,10 @@ def named_log_format(path: str) -> str:
     """
     try:
         disk = OsFs()
-        found = LOG_FORMAT.search(disk.read(path, 0, disk.size(path)))
+        match = LOG_FORMAT.search(disk.read(path, 0, disk.size(path)))
     except OSError:
         return ""
-    return found[1].decode() if found is not None else ""
+    return match[1].decode() if match is not None else ""
 
 
 def defaults(folder: str) -> Config:
@@ -334,8 +334,8 @@ def _check_ports(config: Config) -> None:
         for address in config.all_addresses(name):
             if address in taken:
                 key = joined(name, _key_of(config, name, address in of_tls))
-                found = f"{format_address(address)} of [{taken[address]}]"
-                raise ConfigError(key, f"expected an address of its own, got {found}")
+                other = f"{format_address(address)} of [{taken[address]}]"
+                raise ConfigError(key, f"expected an address of its own, got {other}")
             if not (isinstance(address, TcpAddress) and address.port == 0):
                 taken[address] = name
 
@@ -399,14 +399,14 @@ def _in_or_before_circles(aliases: dict[str, tuple[str, ...]]) -> list[str]:
 
 
 def _reachable(name: str, aliases: dict[str, tuple[str, ...]]) -> set[str]:
-    found: set[str] = set()
+    names: set[str] = set()
     ahead = list(aliases[name])
     while ahead:
         destination = ahead.pop()
-        if destination not in found:
-            found.add(destination)
+        if destination not in names:
+            names.add(destination)
             ahead += aliases.get(destination, ())
-    return found
+    return names
 
 
 def _anchored(config: Config, folder: str) -> Config:

@@ -128,8 +128,8 @@ def _check_formats(resolved: dict[str, QueueConfig], queues: dict[str, Given]) -
             continue
         path = joined("queues", name) if name in queues else "default"
         if config.max_item_bytes > DATA_BYTES_MAX:
-            found = "a libkestrel journal holds items of 16MB at most"
-            raise ConfigError(joined(path, "max_item_size"), f"expected 16MB or less: {found}")
+            limit = "a libkestrel journal holds items of 16MB at most"
+            raise ConfigError(joined(path, "max_item_size"), f"expected 16MB or less: {limit}")
         if name in queues and (why := stream_name_error(name)):
             raise ConfigError(path, f'{why}; give {shown(name)} another name, or journal_format = "kestrel"')
 

@@ -115,11 +115,11 @@ class PackScheduler:
         for log in self._refused.pop_due(now_ms, FINISHED_AT_ONCE - len(self._finishing)):
             if not self._is_packing(log):  # otherwise the end of that pack is the retry
                 self._finish_pack(log, now_ms)
-        found = self._failed.pop_due(now_ms, LOOKS_PER_TURN)
+        logs = self._failed.pop_due(now_ms, LOOKS_PER_TURN)
         may_finish = len(self._finishing) < FINISHED_AT_ONCE  # otherwise the end of a task brings the next turn
         self._is_behind = self._failed.is_due(now_ms) or (may_finish and self._refused.is_due(now_ms))
         self.is_quiet = self._pack is None and not (self._wanted or self._done or self._failed or self._refused)
-        return found
+        return logs
 
     def note_unfinished(self, log: Log) -> None:
         """Schedule the end of the pack of `log`, if it has an unfinished one."""

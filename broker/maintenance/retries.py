@@ -51,12 +51,12 @@ class Retries:
 
     def pop_due(self, now_ms: int, most: int) -> list[Log]:
         """Return at most `most` journals whose time has come, each once."""
-        found: list[Log] = []
-        while len(found) < most and self.is_due(now_ms):
+        logs: list[Log] = []
+        while len(logs) < most and self.is_due(now_ms):
             log = heapq.heappop(self._heap)[2]
             del self._waiting[log]
-            found.append(log)
-        return found
+            logs.append(log)
+        return logs
 
     def _wait(self, log: Log, moment_ms: int) -> None:
         self._waiting[log] = moment_ms

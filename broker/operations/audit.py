@@ -156,8 +156,8 @@ class Audit:
     def newest(self, offset: int, limit: int) -> list[AuditEntry]:
         """Return at most `limit` entries, the newest first, after leaving out `offset` of them."""
         self._load()
-        found = list(self._entries)[::-1]
-        return found[offset : offset + limit]
+        entries = list(self._entries)[::-1]
+        return entries[offset : offset + limit]
 
     def record_operation(
         self,
@@ -212,8 +212,8 @@ class Audit:
         user: str = "",
     ) -> None:
         at_ms = self._calendar.wall_ms(now_ms)
-        found = UNIX_CLIENT.fullmatch(client)
-        pid, uid = map(int, found.groups()) if found is not None else (-1, -1)
+        match = UNIX_CLIENT.fullmatch(client)
+        pid, uid = map(int, match.groups()) if match is not None else (-1, -1)
         why, queue = why[:WHY_MAX], queue[:NAME_MAX]
         entry = AuditEntry(
             number, at_ms, operation, queue, target, items, result, why, client, protocol, uid, pid, left_out, user
@@ -306,14 +306,14 @@ def _encoded(entry: AuditEntry) -> bytes:
 
 def _decoded(lines: Iterable[bytes]) -> list[AuditEntry]:
     """Decode the readable lines. The first may have lost its beginning, and any its end."""
-    found = []
+    entries = []
     for line in lines:
         try:
-            found.append(_DECODER.decode(line))
+            entries.append(_DECODER.decode(line))
         except UNDECODABLE:
             if b"\\ud" in line:  # perhaps a name with an odd byte, which the decoder above does not read
                 import json
 
                 with suppress(*UNDECODABLE):
-                    found.append(msgspec.convert(json.loads(line), AuditEntry))
-    return found
+                    entries.append(msgspec.convert(json.loads(line), AuditEntry))
+    return entries

@@ -81,8 +81,8 @@ class RunningMove(TransferOperation):
         self._targets: dict[str, Queue] = {}  # of the slice that is set aside
         self._unsent = 0  # items that were set aside in this turn, and are not in a slice yet
         self.takes_paused = undoably  # a pause is for clients, and so for memcache's `move` (docs/protocol.md)
-        there = source.line.present if chosen is None else chosen.count
-        self.left = there if count is None else min(count, there)
+        present = source.line.present if chosen is None else chosen.count
+        self.left = present if count is None else min(count, present)
         number = operations.tools.audit.next_id() if record is None else record.id
         super().__init__(operations, by, name, source, target, self.left, now_ms, number)
         self.sets_aside_of = source if chosen is not None else None
@@ -162,11 +162,11 @@ class RunningMove(TransferOperation):
         chosen, is_ending = self._chosen, self._is_all_begun and not self._under_way
         return len(chosen.aside) if chosen is not None and is_ending else 0
 
-    def _take_back(self, found: SliceUnderWay, now_ms: int) -> None:
+    def _take_back(self, slice_: SliceUnderWay, now_ms: int) -> None:
         if self._chosen is None:
-            super()._take_back(found, now_ms)
+            super()._take_back(slice_, now_ms)
         else:
-            self._chosen.keep(found.taken[found.sent :])
+            self._chosen.keep(slice_.taken[slice_.sent :])
 
     # a slice
 
@@ -356,13 +356,13 @@ class RunningMove(TransferOperation):
         self._is_waiting = False
         self.tools.timers.soon(self)
 
-    def note_kept(self, found: SliceUnderWay) -> None:
-        self.write(Kept(found.number, list(range(found.sent, len(found.taken)))))
+    def note_kept(self, slice_: SliceUnderWay) -> None:
+        self.write(Kept(slice_.number, list(range(slice_.sent, len(slice_.taken)))))
 
-    def note_settled(self, found: SliceUnderWay) -> None:
+    def note_settled(self, slice_: SliceUnderWay) -> None:
         if self.record is not None:
             content = self.record.content
-            self.write(Settled(content.settled + 1, content.settled_backs, *found.behind))
+            self.write(Settled(content.settled + 1, content.settled_backs, *slice_.behind))
 
     # the end
 

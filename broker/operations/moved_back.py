@@ -175,10 +175,10 @@ class RunningReturn(TransferOperation):
         self._is_reading = True
         self.tools.tasks.submit(piece, urgent=True)
 
-    def _learn(self, found: OSError | bytes, now_ms: int) -> None:
-        moved = None if isinstance(found, OSError) else read_moved(found)
+    def _learn(self, content: OSError | bytes, now_ms: int) -> None:
+        moved = None if isinstance(content, OSError) else read_moved(content)
         if moved is None:
-            why = found.strerror if isinstance(found, OSError) else "it is damaged"
+            why = content.strerror if isinstance(content, OSError) else "it is damaged"
             self.stop_sending(f"the undo file cannot be read: {why}", now_ms)
             return
         assert self.record is not None
@@ -212,15 +212,15 @@ class RunningReturn(TransferOperation):
     def _return_some(self, now_ms: int) -> int:
         """Return some of the items to their queue. Raises Refused before any change."""
         self._check()
-        there = self._next_source()
-        if there is None:
+        source = self._next_source()
+        if source is None:
             return 0
-        taken, passed, is_all = self._set_aside_next(there)
+        taken, passed, is_all = self._set_aside_next(source)
         if not taken:
-            if any(each.source is there for each in self._under_way):
+            if any(each.source is source for each in self._under_way):
                 self._is_waiting = True  # transfers under way may bring the last ones back
                 return passed
-            self._leave_rest(there, is_all)
+            self._leave_rest(source, is_all)
             return passed
         back = self.tools.queues.make(self.next_target, now_ms)
         self._send(taken, back, now_ms)
@@ -243,102 +243,102 @@ class RunningReturn(TransferOperation):
         """
         name = next(name for name, lookup in self._lookups.items() if lookup.count)
         self._lookup = self._lookups[name]
-        there, why = self.tools.queues.find(name), self._misuse(name)
-        if there is not None and not why:
-            self.source = there
+        source, why = self.tools.queues.find(name), self._misuse(name)
+        if source is not None and not why:
+            self.source = source
             if self._is_held_back():
                 return None
-            why = access.read_refusal(self, there)
-        if there is not None and not why:
-            return there
+            why = access.read_refusal(self, source)
+        if source is not None and not why:
+            return source
         if why and not self._is_homeward:
             raise Refused(why, client=False)
-        rest = self._lookups.pop(name).all()
+        unsearched = self._lookups.pop(name).all()
         if why:
             self._left_out = self._left_out or why
         else:
-            self.gone += len(rest)
-            self._forget(rest)
+            self.gone += len(unsearched)
+            self._forget(unsearched)
         return None
 
-    def _set_aside_next(self, there: Queue) -> tuple[list[tuple[Delivery, Wanted]], int, bool]:
+    def _set_aside_next(self, source: Queue) -> tuple[list[tuple[Delivery, Wanted]], int, bool]:
         """Set aside items to return. Return (those items, how many were passed, True if no others are left). Raises
         Refused.
         """
-        lookup, group, line = self._lookup, self.tools.group, there.line
-        found: list[tuple[Delivery, Wanted]] = []
+        lookup, group, line = self._lookup, self.tools.group, source.line
+        pairs: list[tuple[Delivery, Wanted]] = []
         size = 0
         admitted_bytes = 2 * BYTES_PER_SLICE + ITEMS_PER_SLICE * OVERHEAD_BYTES
         if group.is_full or not group.admits(admitted_bytes):
             admitted_bytes = 0  # each item is checked
-        while len(found) < ITEMS_PER_SLICE and size < BYTES_PER_SLICE:
+        while len(pairs) < ITEMS_PER_SLICE and size < BYTES_PER_SLICE:
             head = line.head()
             if head is None:
-                if line.read_error is not None and not found:
+                if line.read_error is not None and not pairs:
                     raise Refused(access.why_unreadable(line.read_error), client=False)
-                return found, 0, True
+                return pairs, 0, True
             if (key := lookup.key(head)) is None:
                 break
-            asked_bytes = size + OVERHEAD_BYTES * (len(found) + 1) + len(head.data)
+            asked_bytes = size + OVERHEAD_BYTES * (len(pairs) + 1) + len(head.data)
             if asked_bytes > admitted_bytes and (group.is_full or not group.admits(asked_bytes)):
-                if not found:
+                if not pairs:
                     raise Refused(access.disk_full(group), client=False)
-                return found, 0, False
+                return pairs, 0, False
             size += len(head.data)
-            found.append((there.open_head_for_transfer(), lookup.cross_off(key)))
-        if found:
-            return found, 0, False
-        return self._set_aside_passing(there)
+            pairs.append((source.open_head_for_transfer(), lookup.cross_off(key)))
+        if pairs:
+            return pairs, 0, False
+        return self._set_aside_passing(source)
 
-    def _set_aside_passing(self, there: Queue) -> tuple[list[tuple[Delivery, Wanted]], int, bool]:
+    def _set_aside_passing(self, source: Queue) -> tuple[list[tuple[Delivery, Wanted]], int, bool]:
         """Set aside items that are not at the head: items ahead of them are passed, and put back. Return the same as
         `_set_aside_next`.
         """
-        count, is_all = self._count_returnable(there)
-        found: list[tuple[Delivery, Wanted]] = []
+        count, is_all = self._count_returnable(source)
+        pairs: list[tuple[Delivery, Wanted]] = []
         passed: list[Delivery] = []
-        while len(found) < count and (head := there.line.head()) is not None:
+        while len(pairs) < count and (head := source.line.head()) is not None:
             key = self._lookup.key(head)
-            taken = there.open_head_for_transfer()
+            taken = source.open_head_for_transfer()
             if key is None:
                 passed.append(taken)
             else:
-                found.append((taken, self._lookup.cross_off(key)))
+                pairs.append((taken, self._lookup.cross_off(key)))
         for taken in reversed(passed):
-            there.take_back_unseen(taken)
-        return found, len(passed), is_all
+            source.take_back_unseen(taken)
+        return pairs, len(passed), is_all
 
-    def _count_returnable(self, there: Queue) -> tuple[int, bool]:
+    def _count_returnable(self, source: Queue) -> tuple[int, bool]:
         """Search the line. Return (how many of the items to find can be returned now, True if the whole line was
         searched). Raises Refused.
         """
-        found = found_bytes = passed = passed_bytes = 0
+        count = found_bytes = passed = passed_bytes = 0
         group = self.tools.group
         try:
-            for item, is_wanted in self._lookup.among(there.line.walk()):
+            for item, is_wanted in self._lookup.among(source.line.walk()):
                 size = len(item.data) + OVERHEAD_BYTES
                 if not is_wanted:
                     passed, passed_bytes = passed + 1, passed_bytes + size
                     if passed > PASSED_MAX or passed_bytes > PASSED_BYTES_MAX:
-                        return found, False
+                        return count, False
                     continue
                 if group.is_full or not group.admits(found_bytes + size):
-                    if not found:
+                    if not count:
                         raise Refused(access.disk_full(group), client=False)
-                    return found, False
-                found, found_bytes = found + 1, found_bytes + size
-                if found == PASSING_ITEMS or found_bytes >= PASSING_BYTES:
-                    return found, False
+                    return count, False
+                count, found_bytes = count + 1, found_bytes + size
+                if count == PASSING_ITEMS or found_bytes >= PASSING_BYTES:
+                    return count, False
         except OSError as error:
             raise Refused(access.why_unreadable(error), client=False) from error
-        return found, True
+        return count, True
 
-    def _send(self, found: list[tuple[Delivery, Wanted]], back: Queue, now_ms: int) -> None:
-        taken = [each for each, _ in found]
+    def _send(self, pairs: list[tuple[Delivery, Wanted]], back: Queue, now_ms: int) -> None:
+        taken = [each for each, _ in pairs]
         transfers = self.tools.transfers
         latest_ms = transfers.latest_ms(now_ms)
         copies: list[Item] = []
-        for each, wanted in found:
+        for each, wanted in pairs:
             item, was = each.item, wanted.item
             past = _past(item, was) if type(item) is not Item or type(was) is not MovingItem else was.past
             copy = (
@@ -349,40 +349,40 @@ class RunningReturn(TransferOperation):
             copies.append(copy if was.added_ms <= latest_ms else transfers.earlier(copy, now_ms))
 
         def describe(after: FileNumber, at: int) -> Back:
-            return Back(after, at, _described(found, copies))
+            return Back(after, at, _described(pairs, copies))
 
-        self._sent[id(taken)] = [wanted for _, wanted in found]
+        self._sent[id(taken)] = [wanted for _, wanted in pairs]
         self.send(taken, copies, back, describe, now_ms)
 
-    def note_kept(self, found: SliceUnderWay) -> None:
+    def note_kept(self, slice_: SliceUnderWay) -> None:
         """Write nothing. All items of a Back are returned, or none if their queue is deleted; then no copy can be
         mistaken for theirs.
         """
 
-    def note_settled(self, found: SliceUnderWay) -> None:
+    def note_settled(self, slice_: SliceUnderWay) -> None:
         self._is_waiting = False
-        wanted = self._sent.pop(id(found.taken))
-        self._forget(wanted[: found.sent])
-        lookup = self._lookups.setdefault(found.source.name, Lookup())
-        for each, taken in zip(wanted[found.sent :], found.taken[found.sent :], strict=True):
+        wanted = self._sent.pop(id(slice_.taken))
+        self._forget(wanted[: slice_.sent])
+        lookup = self._lookups.setdefault(slice_.source.name, Lookup())
+        for each, taken in zip(wanted[slice_.sent :], slice_.taken[slice_.sent :], strict=True):
             lookup.add(taken.item.added_ms, each)
         assert self.record is not None
         content = self.record.content
-        self.write(Settled(content.settled, content.settled_backs + 1, *found.behind))
+        self.write(Settled(content.settled, content.settled_backs + 1, *slice_.behind))
 
-    def _leave_rest(self, there: Queue, is_all: bool) -> None:
+    def _leave_rest(self, source: Queue, is_all: bool) -> None:
         """Give up the items to find that stay in a queue, because none of them can be returned now."""
         # Items that another operation has set aside return when it ends.
-        open_there = [*there.open_reads.values(), *there.delayed.values(), *there.in_transfer.values()]
+        open_there = [*source.open_reads.values(), *source.delayed.values(), *source.in_transfer.values()]
         is_open = sum([is_wanted for _, is_wanted in self._lookup.among([each.item for each in open_there])])
-        rest = self._lookups.pop(there.name).all()
+        unreturned = self._lookups.pop(source.name).all()
         self.open += is_open
         if not is_all:
-            self._hidden[there.name] += len(rest) - is_open
+            self._hidden[source.name] += len(unreturned) - is_open
         else:
-            self.gone += len(rest) - is_open
+            self.gone += len(unreturned) - is_open
             if not is_open:
-                self._forget(rest)
+                self._forget(unreturned)
 
     def _forget(self, wanted: list[Wanted]) -> None:
         """Write that no undo has to search for these items any more."""
@@ -417,9 +417,9 @@ def _past(item: Item, was: MovedItem | MovingItem) -> bytes:
     return past_bytes(item) or noted
 
 
-def _described(found: list[tuple[Delivery, Wanted]], copies: list[Item]) -> list[BackItem]:
+def _described(pairs: list[tuple[Delivery, Wanted]], copies: list[Item]) -> list[BackItem]:
     described = []
-    for (taken, wanted), copy in zip(found, copies, strict=True):
+    for (taken, wanted), copy in zip(pairs, copies, strict=True):
         item = taken.item
         item_id = item.id if isinstance(item, Numbered) else 0
         xid = 0 if item_id else taken.xid

@@ -499,13 +499,13 @@ class RunningUndo(FileOperation):
         """Read the items of a slice, which is in memory."""
         task, content = self.task, self.record.content
         assert isinstance(task, ReadPiece)
-        found = read_items(task.data) if error is None else None
-        if found is None:
+        items = read_items(task.data) if error is None else None
+        if items is None:
             self._stop_early("the undo file is damaged" if error is None else str(error.strerror), now_ms)
             return
         number = content.left[0]
         kept = content.kept.get(number, frozenset())
-        self._items = [item for at, (_, item) in enumerate(found) if at not in kept]
+        self._items = [item for at, (_, item) in enumerate(items) if at not in kept]
         self.task = None
         self._announce(now_ms)
 

@@ -200,9 +200,9 @@ class TransferOperation(Operation):
         """
         count = size = 0
         for _ in range(self.slices_per_step):
-            step, found = self._ready.popleft()
-            step(found, now_ms)
-            count, size = count + len(found.taken), size + found.size
+            step, slice_ = self._ready.popleft()
+            step(slice_, now_ms)
+            count, size = count + len(slice_.taken), size + slice_.size
             if not self._ready or count >= ITEMS_PER_SLICE or size >= BYTES_PER_SLICE:
                 break
         return count
@@ -241,24 +241,24 @@ class TransferOperation(Operation):
         size = sum([len(each.item.data) for each in taken])
         own, log = removal_log(self.source.journal), append_log(target.journal)
         ends = [each for each in (own, log) if each is not None]
-        found = SliceUnderWay(self.source, target.name, taken, copies, size, ends)
-        self._under_way.append(found)
+        slice_ = SliceUnderWay(self.source, target.name, taken, copies, size, ends)
+        self._under_way.append(slice_)
         self._under_way_bytes += size
         for each in ends:
             each.open_transfers += 1
             if isinstance(each, Log):
                 self._defers[each] = None
         if self._file is None:
-            self._framed(found, now_ms)
+            self._framed(slice_, now_ms)
             return
         self.tools.transfers.announce(target.name, self)
         self._announced[target.name] = None
-        found.number = len(self.record.content.slices) if self.record is not None else 0
+        slice_.number = len(self.record.content.slices) if self.record is not None else 0
         self.write(describe(*noted_position(log)))
         came_by = append_log(self.source.journal)
         if came_by is not None and came_by.transfers_in:
             self.tools.group.ask_for_sync(came_by)  # an item that has just come is also still in the queue that it left
-        self.after_file(partial(self._framed, found), now_ms)
+        self.after_file(partial(self._framed, slice_), now_ms)
 
     def after_file(self, then: Callable[[int], None], now_ms: int) -> None:
         """Call `then` when all frames that `write` has added are durable."""
@@ -275,95 +275,95 @@ class TransferOperation(Operation):
             self.record.content.apply(head, self.record.content.end, len(data))
             self._file.append(data)
 
-    def _framed(self, found: SliceUnderWay, now_ms: int) -> None:
+    def _framed(self, slice_: SliceUnderWay, now_ms: int) -> None:
         """Add the copies of a slice: its frame is durable."""
-        self._ready.append((self._copy, found))
+        self._ready.append((self._copy, slice_))
         self.tools.timers.soon(self)
 
-    def _copy(self, found: SliceUnderWay, now_ms: int) -> None:
-        target = self.tools.queues.find(found.target)
-        if target is None or found.source.state is QueueState.CLOSED:
-            self.stop_sending(f"{found.source.name} or {found.target} is deleted", now_ms)
+    def _copy(self, slice_: SliceUnderWay, now_ms: int) -> None:
+        target = self.tools.queues.find(slice_.target)
+        if target is None or slice_.source.state is QueueState.CLOSED:
+            self.stop_sending(f"{slice_.source.name} or {slice_.target} is deleted", now_ms)
             target = None
         if target is not None:
-            found.sent = self._add(found, target, now_ms)
+            slice_.sent = self._add(slice_, target, now_ms)
         if self._file is not None:
             self.tools.transfers.came(now_ms)
-        log = append_log(target.journal) if target is not None and found.sent else None
+        log = append_log(target.journal) if target is not None and slice_.sent else None
         if log is not None:
-            found.behind = noted_position(log)
+            slice_.behind = noted_position(log)
             log.transfers_in += 1
-        if found.sent == len(found.taken):
-            self._await_copies(found, log, now_ms)
+        if slice_.sent == len(slice_.taken):
+            self._await_copies(slice_, log, now_ms)
         elif self._file is None:
-            self._hand_back(found, log, now_ms)
+            self._hand_back(slice_, log, now_ms)
         else:
-            self.note_kept(found)
-            self.after_file(partial(self._hand_back, found, log), now_ms)
+            self.note_kept(slice_)
+            self.after_file(partial(self._hand_back, slice_, log), now_ms)
 
-    def note_kept(self, found: SliceUnderWay) -> None:
+    def note_kept(self, slice_: SliceUnderWay) -> None:
         """Write that the items behind the first `sent` stay in their queue. Until that is durable they must not be
         taken back: recovery would take the ended transaction of such an item for a removal, and an equal item for its
         copy.
         """
         raise NotImplementedError
 
-    def _hand_back(self, found: SliceUnderWay, log: Log | StreamWriter | None, now_ms: int) -> None:
+    def _hand_back(self, slice_: SliceUnderWay, log: Log | StreamWriter | None, now_ms: int) -> None:
         """Take back the items that stay in their queue. The frame that says so is durable."""
-        self._take_back(found, now_ms)
-        self._await_copies(found, log, now_ms)
+        self._take_back(slice_, now_ms)
+        self._await_copies(slice_, log, now_ms)
 
-    def _await_copies(self, found: SliceUnderWay, log: Log | StreamWriter | None, now_ms: int) -> None:
+    def _await_copies(self, slice_: SliceUnderWay, log: Log | StreamWriter | None, now_ms: int) -> None:
         """Continue when the copies in `log` are durable, or now if `log` is None."""
         if log is not None:
-            self.after_copies(log, partial(self._copied, found, log), now_ms)
+            self.after_copies(log, partial(self._copied, slice_, log), now_ms)
         else:
-            self._remove(found, now_ms)
+            self._remove(slice_, now_ms)
 
     def after_copies(self, log: Log | StreamWriter, then: Callable[[int], None], now_ms: int) -> None:
         self._after(log, then)
 
-    def _add(self, found: SliceUnderWay, target: Queue, now_ms: int) -> int:
+    def _add(self, slice_: SliceUnderWay, target: Queue, now_ms: int) -> int:
         """Add the copies that there is room for. Return how many were added."""
         if not (self.obeys_limits and target.is_bounded):
-            target.add_all(found.copies, now_ms)
-            return len(found.copies)
-        for count, copy in enumerate(found.copies):
+            target.add_all(slice_.copies, now_ms)
+            return len(slice_.copies)
+        for count, copy in enumerate(slice_.copies):
             if not target.has_room(copy, now_ms):
                 self.is_target_full = True
-                self.stop_sending(f"{found.target} is full (max_items or max_size)", now_ms)
+                self.stop_sending(f"{slice_.target} is full (max_items or max_size)", now_ms)
                 return count
             target.add(copy, now_ms, forced=True)
-        return len(found.copies)
+        return len(slice_.copies)
 
     obeys_limits = True  # of the target
 
-    def _take_back(self, found: SliceUnderWay, now_ms: int) -> None:
+    def _take_back(self, slice_: SliceUnderWay, now_ms: int) -> None:
         """Make the items behind the first `sent` the head of the source again."""
-        for each in reversed(found.taken[found.sent :]):
-            found.source.take_back_unseen(each)
-        found.source.time_out(now_ms)  # a waiting reader gets it
+        for each in reversed(slice_.taken[slice_.sent :]):
+            slice_.source.take_back_unseen(each)
+        slice_.source.time_out(now_ms)  # a waiting reader gets it
 
-    def _copied(self, found: SliceUnderWay, log: Log | StreamWriter, now_ms: int) -> None:
+    def _copied(self, slice_: SliceUnderWay, log: Log | StreamWriter, now_ms: int) -> None:
         log.transfers_in -= 1
-        self._ready.append((self._remove, found))
+        self._ready.append((self._remove, slice_))
         self.tools.timers.soon(self)
 
-    def _remove(self, found: SliceUnderWay, now_ms: int) -> None:
+    def _remove(self, slice_: SliceUnderWay, now_ms: int) -> None:
         """Remove the items of a slice from the source. Their copies are durable."""
-        found.source.release_all(found.taken[: found.sent])
-        own = removal_log(found.source.journal)
+        slice_.source.release_all(slice_.taken[: slice_.sent])
+        own = removal_log(slice_.source.journal)
         if own is None:
-            self._mark_settled(found, now_ms)
+            self._mark_settled(slice_, now_ms)
         else:
-            self.after_removal(own, partial(self._mark_settled, found), now_ms)
+            self.after_removal(own, partial(self._mark_settled, slice_), now_ms)
 
     def after_removal(self, log: Log | ReaderLog, then: Callable[[int], None], now_ms: int) -> None:
         self._after(log, then)
 
-    def _mark_settled(self, found: SliceUnderWay, now_ms: int) -> None:
+    def _mark_settled(self, slice_: SliceUnderWay, now_ms: int) -> None:
         """Mark a slice as settled. Its removals are durable. Slices are counted as done in their order."""
-        found.is_settled = True
+        slice_.is_settled = True
         settled: list[SliceUnderWay] = []
         while self._under_way and self._under_way[0].is_settled:
             settled.append(self._under_way.popleft())
@@ -391,7 +391,7 @@ class TransferOperation(Operation):
             self.tools.transfers.end_announcing(target, self)
         self._announced.clear()
 
-    def note_settled(self, found: SliceUnderWay) -> None:
+    def note_settled(self, slice_: SliceUnderWay) -> None:
         """Write that a slice is settled."""
         raise NotImplementedError
 
@@ -423,8 +423,8 @@ class TransferOperation(Operation):
 
     def stop(self, now_ms: int) -> bool:
         while self._ready:
-            step, found = self._ready.popleft()
-            step(found, now_ms)
+            step, slice_ = self._ready.popleft()
+            step(slice_, now_ms)
         if self._under_way or self._unnoted or self._is_closing:
             return False
         if self._file is not None and not self._file.is_closed:

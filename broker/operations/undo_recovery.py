@@ -96,13 +96,13 @@ class UndoRecovery:
 
     def read(self, now_ms: int) -> None:
         """Read the files. Erase those of operations that cannot be undone any more."""
-        there = self._list()
-        if there is None:
+        entries = self._list()
+        if entries is None:
             return  # no operation of this spool was ever undoable
         if not self._audit.tells_numbers():
             # Do not reuse numbers: an operator who noted one must not undo another operation with it.
             self._audit.know_id(now_ms // 1000)
-        names = [name for name in there if is_name(name)]
+        names = [name for name in entries if is_name(name)]
         for name in sorted(names, key=int):
             path = f"{self.undos.folder}/{name}"
             self._audit.know_id(int(name))  # no other operation gets the number of a remaining file
@@ -135,14 +135,14 @@ class UndoRecovery:
         """
         folder = self.undos.folder
         try:
-            there = [name for name, regular in self.fs.list(folder) if regular]
+            names = [name for name, regular in self.fs.list(folder) if regular]
         except FileNotFoundError:
             return None
         except OSError as error:
             raise refused_start(error, folder) from error
         with suppress(OSError):  # the file does no harm
-            remove_each(self.fs, folder, [name for name in there if name.endswith(".new")])
-        return there
+            remove_each(self.fs, folder, [name for name in names if name.endswith(".new")])
+        return names
 
     def _read_file(self, path: str) -> UndoContent | None:
         """Read the content of a file; None if it has no whole frame. Cut the file off behind its last whole frame, and
@@ -193,12 +193,12 @@ class UndoRecovery:
         if queue is None or removal_log(queue.journal) is None:
             return []
         present = Present(queue)
-        found = []
+        kept = []
         for number in range(record.content.settled, len(record.content.slices)):
             places = [at for at, (each, _) in enumerate(self._items(record, number)) if present.holds(each)]
             if places:
-                found.append(Kept(number, places))
-        return found
+                kept.append(Kept(number, places))
+        return kept
 
     def find_copies(self, now_ms: int) -> None:
         """Find out which copies were added by undos that were cut off. After that the operations can be undone, or
@@ -247,31 +247,31 @@ class UndoRecovery:
 
     def intents(self) -> list[Intent]:
         """Return the intents of moves and of their undos: the transfers of slices that were not settled."""
-        found: list[Intent] = []
+        intents: list[Intent] = []
         for record in list(self._moves):
             content = record.content
             try:
                 for number in range(content.settled, len(content.slices)):
                     if content.began.version >= RESUMED_VERSION:
-                        found += self._moving(record, number)
+                        intents += self._moving(record, number)
                 for number in range(content.settled_backs, len(content.backs)):
-                    found += self._returning(record, number)
+                    intents += self._returning(record, number)
             except Damaged as damage:
                 self._set_aside(record.path, str(damage), record.queue)
                 self._forget(record)
             except OSError as error:
                 self._give_up(record.path, error, record.queue)
                 self._forget(record)
-        return found
+        return intents
 
     def _read_slice(self, record: UndoRecord, place: Place, read: Callable[[bytes], T | None]) -> T:
         """Read a slice by `read`. Raises OSError and Damaged."""
         with reading(record.path):
             data = self.fs.read(record.path, place.at, place.size)
-        found = read(data)
-        if found is None:
+        head = read(data)
+        if head is None:
             raise Damaged(f"the frame at byte {place.at} has changed since it was written")
-        return found
+        return head
 
     def _moving(self, record: UndoRecord, number: int) -> list[Intent]:
         head = self._read_slice(record, record.content.slices[number], read_moved)
@@ -376,11 +376,11 @@ class UndoRecovery:
         place = record.content.slices[number]
         with reading(record.path):
             data = self.fs.read(record.path, place.at, place.size)
-        found = read_items(data)
-        if found is None:
+        items = read_items(data)
+        if items is None:
             why = f"slice {number} has changed since it was written"
             self._report("undo.damaged", record.path, why, queue=record.queue)
-        return found or []
+        return items or []
 
     def _write(self, record: UndoRecord, heads: Sequence[Kept | Over | Settled | DeleteEnded]) -> None:
         """Write frames to the file of `record` and sync it. Raises OSError and JournalFailure."""

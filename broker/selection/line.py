@@ -52,9 +52,9 @@ def _slice(items: deque[Item], offset: int) -> list[Item]:
     if offset < ROTATE_FROM:
         return list(islice(items, offset, offset + READ_ITEMS_MAX))
     items.rotate(-offset)
-    found = list(islice(items, min(READ_ITEMS_MAX, len(items) - offset)))
+    part = list(islice(items, min(READ_ITEMS_MAX, len(items) - offset)))
     items.rotate(offset)
-    return found
+    return part
 
 
 def _behind(queue: Queue, offset: int) -> Iterator[Item]:

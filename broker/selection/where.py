@@ -125,10 +125,10 @@ def parse(terms: Iterable[str]) -> Where:
     for count, term in enumerate(terms):
         if count == TERMS_MAX:
             raise BadTerm(f"more than {TERMS_MAX} terms")
-        found = _TERM.fullmatch(term) if len(term) <= TERM_LENGTH_MAX else None
-        if found is None:
+        match = _TERM.fullmatch(term) if len(term) <= TERM_LENGTH_MAX else None
+        if match is None:
             raise BadTerm(f"{term[:80]!r} is not a term: expected a field, an operator and a value, {EXAMPLES}")
-        field, operator, value = found.groups()
+        field, operator, value = match.groups()
         tells_equal_apart |= field in ("tries", "position")
         if field in ("text", "regex"):
             _expect(term, operator == "~" and bool(value), f"{field}~ and what to look for")

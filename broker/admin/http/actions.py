@@ -335,39 +335,39 @@ def taken_view(item: Item) -> Taken:
 def purge(exchange: Exchange, now_ms: int) -> None:
     """Remove every waiting item. Open reads are not touched."""
     body = exchange.body(PurgeBody)
-    found = find(exchange)
-    if found is None:
+    queue = find(exchange)
+    if queue is None:
         return
-    if why := access.flush_refusal(exchange.session, [found]):
+    if why := access.flush_refusal(exchange.session, [queue]):
         exchange.error(503, why)
         return
     if body.where:
         if body.no_undo:
             raise BadBody("no_undo goes with whole queues: a purge by `where` can always be undone")
-        choose(exchange, found, body.where, partial(_purge_chosen, exchange, body), now_ms)
+        choose(exchange, queue, body.where, partial(_purge_chosen, exchange, body), now_ms)
         return
-    count = _wanted(body.expected, found.line.present)
+    count = _wanted(body.expected, queue.line.present)
     undos = exchange.broker.undos
     if not undos.is_on or body.no_undo or not count:
-        _purge_for_good(exchange, found, count, now_ms)
+        _purge_for_good(exchange, queue, count, now_ms)
         return
-    if why := undos.refusal(found, count):
+    if why := undos.refusal(queue, count):
         exchange.error(409, why)
         return
     try:
         running = RunningPurge(
-            exchange.broker.operations, exchange.broker.audit.requester(exchange.session), found, count, now_ms
+            exchange.broker.operations, exchange.broker.audit.requester(exchange.session), queue, count, now_ms
         )
     except OSError as error:
         exchange.error(503, f"nothing was purged, the undo file cannot be made: {error.strerror}")
         return
 
-    _answer_later(exchange, running, partial(_purged, exchange, found, running), now_ms)
+    _answer_later(exchange, running, partial(_purged, exchange, queue, running), now_ms)
 
 
 def _purge_chosen(exchange: Exchange, body: PurgeBody, search: ItemSearch, now_ms: int) -> None:
-    found, undos = search.queue, exchange.broker.undos
-    if why := access.flush_refusal(exchange.session, [found]):
+    queue, undos = search.queue, exchange.broker.undos
+    if why := access.flush_refusal(exchange.session, [queue]):
         exchange.error(503, why)
         return
     count = chosen_count(search, _wanted(body.expected, search.found))
@@ -377,16 +377,16 @@ def _purge_chosen(exchange: Exchange, body: PurgeBody, search: ItemSearch, now_m
     if not undos.is_on:
         exchange.error(409, "[admin] undo_time is 0, and a purge by `where` needs it: set it, or purge the whole queue")
         return
-    if why := undos.refusal(found, count, search.chosen.bytes):
+    if why := undos.refusal(queue, count, search.chosen.bytes):
         exchange.error(409, why)
         return
     try:
         by = exchange.broker.audit.requester(exchange.session)
-        running = RunningPurge(exchange.broker.operations, by, found, count, now_ms, chosen=search.chosen)
+        running = RunningPurge(exchange.broker.operations, by, queue, count, now_ms, chosen=search.chosen)
     except OSError as error:
         exchange.error(503, f"nothing was purged, the undo file cannot be made: {error.strerror}")
         return
-    _answer_later(exchange, running, partial(_purged, exchange, found, running), now_ms)
+    _answer_later(exchange, running, partial(_purged, exchange, queue, running), now_ms)
 
 
 def _purged(exchange: Exchange, queue: Queue, running: Operation, now_ms: int) -> None:
@@ -398,17 +398,17 @@ def _purged(exchange: Exchange, queue: Queue, running: Operation, now_ms: int) -
         exchange.json(Purged(running.done, running.undo, running.undo_until_at_ms, running.why))
 
 
-def _wanted(expected: int | None, there: int) -> int:
-    """Return how many of the `there` items an operation affects: at most those that were shown. Raises BadBody."""
+def _wanted(expected: int | None, present: int) -> int:
+    """Return how many of the `present` items an operation affects: at most those that were shown. Raises BadBody."""
     if expected is not None and expected < 0:
         raise BadBody("expected is negative")
-    return there if expected is None else min(expected, there)
+    return present if expected is None else min(expected, present)
 
 
 def _meant(body: MoveBody | RedriveBody, source: Queue, search: ItemSearch | None) -> tuple[int, Chosen | None]:
     """Return (how many items a move affects, which ones); None: the first ones. Raises BadBody."""
-    there = source.line.present if search is None else search.found
-    count = _wanted(body.expected, there if body.count is None else min(body.count, there))
+    present = source.line.present if search is None else search.found
+    count = _wanted(body.expected, present if body.count is None else min(body.count, present))
     return (count, None) if search is None else (chosen_count(search, count), search.chosen)
 
 
@@ -423,21 +423,21 @@ def _answer_later(exchange: Exchange, running: Operation, answer: Callable[[int]
         changes.answer_at_end(exchange.session, running, answer)
 
 
-def _purge_for_good(exchange: Exchange, found: Queue, count: int, now_ms: int) -> None:
-    session, line = exchange.session, found.line
-    if found.state is QueueState.CLOSED:
-        exchange.error(404, f"{found.name} is deleted")
+def _purge_for_good(exchange: Exchange, queue: Queue, count: int, now_ms: int) -> None:
+    session, line = exchange.session, queue.line
+    if queue.state is QueueState.CLOSED:
+        exchange.error(404, f"{queue.name} is deleted")
         return
     if count < line.present:
         running = RunningDrop(
-            exchange.broker.operations, exchange.broker.audit.requester(session), found, count, now_ms
+            exchange.broker.operations, exchange.broker.audit.requester(session), queue, count, now_ms
         )
-        _answer_later(exchange, running, partial(_purged, exchange, found, running), now_ms)
+        _answer_later(exchange, running, partial(_purged, exchange, queue, running), now_ms)
         return
     # If the purge needs another turn, it begins again with the same count, so that items that are put meanwhile stay.
-    again = partial(_purge_for_good, exchange, found, count)
-    if (purged := changes.empty(session, found, now_ms, again, "purge")) is not None:
-        exchange.json(Purged(purged, why=exchange.broker.operations.left_aside(found.name)))
+    again = partial(_purge_for_good, exchange, queue, count)
+    if (purged := changes.empty(session, queue, now_ms, again, "purge")) is not None:
+        exchange.json(Purged(purged, why=exchange.broker.operations.left_aside(queue.name)))
 
 
 def undo(exchange: Exchange, now_ms: int) -> None:
@@ -509,40 +509,40 @@ def _undo_record(exchange: Exchange) -> UndoRecord | None:
 
 def cancel(exchange: Exchange, now_ms: int) -> None:
     """End an operation early, between two items: what was done stays done, and can be undone."""
-    found = find_operation(exchange)
-    if found is None:
+    operation = find_operation(exchange)
+    if operation is None:
         return
-    if found.ended_ms:
-        exchange.error(409, f"operation {found.id} has ended: {found.state.value}")
+    if operation.ended_ms:
+        exchange.error(409, f"operation {operation.id} has ended: {operation.state.value}")
         return
-    found.cancel()
+    operation.cancel()
     exchange.broker.audit.record_operation(
-        exchange.session, "cancel", now_ms, queue=found.queue_name, target=str(found.id)
+        exchange.session, "cancel", now_ms, queue=operation.queue_name, target=str(operation.id)
     )
-    exchange.json(found.view(now_ms))
+    exchange.json(operation.view(now_ms))
 
 
 def move(exchange: Exchange, now_ms: int) -> None:
     body = exchange.body(MoveBody)
-    found = find(exchange)
-    if found is not None:
-        _move(exchange, found, body.to, body, now_ms, "move")
+    source = find(exchange)
+    if source is not None:
+        _move(exchange, source, body.to, body, now_ms, "move")
 
 
 def redrive(exchange: Exchange, now_ms: int) -> None:
     """Move dead letters back to the queues that they left."""
     body = exchange.body(RedriveBody)
-    found = find(exchange)
-    if found is None:
+    source = find(exchange)
+    if source is None:
         return
     target = body.to
     if not target:
-        origins = _origins(exchange, found.name)
+        origins = _origins(exchange, source.name)
         if len(origins) != 1:
-            _redrive_home(exchange, found, body, now_ms)
+            _redrive_home(exchange, source, body, now_ms)
             return
         target = origins[0]
-    _move(exchange, found, target, body, now_ms, "redrive")
+    _move(exchange, source, target, body, now_ms, "redrive")
 
 
 def _redrive_home(exchange: Exchange, source: Queue, body: RedriveBody, now_ms: int) -> None:
@@ -579,10 +579,10 @@ def _send_home(exchange: Exchange, source: Queue, body: RedriveBody, search: Ite
 
 def _origins(exchange: Exchange, name: str) -> list[str]:
     """Return the queues whose dead letters go to `name`: existing ones, and those that the configuration names."""
-    there = [queue.name for queue in exchange.broker.queues if queue.config.dead_letter_queue == name]
+    origins = [queue.name for queue in exchange.broker.queues if queue.config.dead_letter_queue == name]
     resolved = exchange.broker.config.resolved
     named = [each for each in resolved if each and resolved[each].dead_letter_queue == name]
-    return list(dict.fromkeys([*there, *named]))
+    return list(dict.fromkeys([*origins, *named]))
 
 
 def _move(
@@ -651,45 +651,45 @@ def resume(exchange: Exchange, now_ms: int) -> None:
 
 
 def _pause(exchange: Exchange, now_ms: int, body: PauseBody, *, is_paused: bool) -> None:
-    found = find(exchange)
-    if found is None:
+    queue = find(exchange)
+    if queue is None:
         return
     try:
-        changes.pause(exchange.session, found, now_ms, gets=body.gets, puts=body.puts, is_paused=is_paused)
+        changes.pause(exchange.session, queue, now_ms, gets=body.gets, puts=body.puts, is_paused=is_paused)
     except OSError as error:
         exchange.error(503, f"the pause cannot be kept: {error.strerror}")
         return
-    exchange.json({"gets_paused": found.gets_paused, "puts_paused": found.puts_paused})
+    exchange.json({"gets_paused": queue.gets_paused, "puts_paused": queue.puts_paused})
 
 
 def abort(exchange: Exchange, now_ms: int) -> None:
     """Give one open read back: its item returns to the head of the queue. The client is not notified, and may still
     work on it.
     """
-    found = find(exchange)
-    if found is None:
+    queue = find(exchange)
+    if queue is None:
         return
     xid = exchange.names[1]
-    taken = found.open_reads.get(int(xid)) if xid.isascii() and xid.isdigit() and len(xid) < 19 else None
+    taken = queue.open_reads.get(int(xid)) if xid.isascii() and xid.isdigit() and len(xid) < 19 else None
     if taken is None:
-        exchange.error(404, f"{found.name} has no open read {xid}")
+        exchange.error(404, f"{queue.name} has no open read {xid}")
         return
-    _abort_each(exchange, deque([(found, taken)]), now_ms, queue=found.name)
+    _abort_each(exchange, deque([(queue, taken)]), now_ms, queue=queue.name)
 
 
 def abort_all(exchange: Exchange, now_ms: int) -> None:
     """Give back every open read of a queue, the newest first, which restores their order."""
     expected = exchange.body(AbortBody).expected
-    found = find(exchange)
-    if found is None:
+    queue = find(exchange)
+    if queue is None:
         return
-    if expected is not None and len(found.open_reads) > expected:
+    if expected is not None and len(queue.open_reads) > expected:
         exchange.error(
-            409, f"{found.name} has {len(found.open_reads)} open reads now, not {expected}: none was given back"
+            409, f"{queue.name} has {len(queue.open_reads)} open reads now, not {expected}: none was given back"
         )
         return
-    left = deque((found, taken) for taken in reversed(found.open_reads.values()))
-    _abort_each(exchange, left, now_ms, queue=found.name)
+    left = deque((queue, taken) for taken in reversed(queue.open_reads.values()))
+    _abort_each(exchange, left, now_ms, queue=queue.name)
 
 
 def abort_client(exchange: Exchange, now_ms: int) -> None:
@@ -723,24 +723,24 @@ def delete(exchange: Exchange, now_ms: int) -> None:
     if why := access.write_refusal(session, None) or exchange.broker.queues.why_blocked(name):
         exchange.error(503, why)
         return
-    found = find(exchange)
-    if found is None:
+    queue = find(exchange)
+    if queue is None:
         return
-    if why := under_way(exchange, found):
+    if why := under_way(exchange, queue):
         exchange.error(409, why)  # items that an operation has set aside would be deleted without an undo
         return
-    undos, deletions, items = exchange.broker.undos, exchange.broker.deletions, found.line.present
-    deletions.search(found, now_ms)
+    undos, deletions, items = exchange.broker.undos, exchange.broker.deletions, queue.line.present
+    deletions.search(queue, now_ms)
     # A queue whose deletion must wait may get items until then, from an undo or expired ones of another queue.
-    if not undos.is_on or body.no_undo or not (items or deletions.must_wait(found)):
-        _delete(exchange, found, Deleted(items), body.expected, now_ms)
+    if not undos.is_on or body.no_undo or not (items or deletions.must_wait(queue)):
+        _delete(exchange, queue, Deleted(items), body.expected, now_ms)
         return
-    if why := undos.refusal(found, items):
+    if why := undos.refusal(queue, items):
         exchange.error(409, why)
         return
     try:
         running = RunningPurge(
-            exchange.broker.operations, exchange.broker.audit.requester(session), found, items, now_ms, DELETE
+            exchange.broker.operations, exchange.broker.audit.requester(session), queue, items, now_ms, DELETE
         )
     except OSError as error:
         exchange.error(503, f"nothing was deleted, the undo file cannot be made: {error.strerror}")

@@ -134,28 +134,28 @@ class PageEvents:
         """Return the rows that have changed since this page's last event, as JSON, as many as one event takes. Return
         also whether there are more.
         """
-        found: list[bytes] = []
+        rows: list[bytes] = []
         size, ahead_ms = 0, self._broker.calendar.ahead_ms
         for row in self._sampler.changed_since(self._known):
             data = _encoded(row, ahead_ms)
             size += len(data)
-            if found and (size > EVENT_BYTES_MAX or (not self._is_caught_up and len(found) >= FIRST_ROWS)):
-                return found, True
-            found.append(data)
+            if rows and (size > EVENT_BYTES_MAX or (not self._is_caught_up and len(rows) >= FIRST_ROWS)):
+                return rows, True
+            rows.append(data)
             self._known = row.number
-        return found, False
+        return rows, False
 
     def _next_sparks(self) -> list[tuple[str, int, str]]:
-        found: list[tuple[str, int, str]] = []
-        while self._sparks and len(found) < SPARKS:
+        sparks: list[tuple[str, int, str]] = []
+        while self._sparks and len(sparks) < SPARKS:
             row = self._sparks.popleft()
             if row.ring is not None and row.shown is not None:
-                found.append((row.shown.name, *row.ring.spark()))
-        return found
+                sparks.append((row.shown.name, *row.ring.spark()))
+        return sparks
 
     def _news(self, now_ms: int) -> list[bytes]:
         """Return the parts of the server's state that have changed since this page's last event."""
-        found = []
+        parts = []
         state = self._sampler.state(now_ms)
         told = (("health", state.health), ("totals", state.totals), ("disk", state.disk), ("load", state.load))
         ahead_ms = self._broker.calendar.ahead_ms
@@ -163,8 +163,8 @@ class PageEvents:
             data = replies.encode(by_the_wall(value, ahead_ms))
             if self._told.get(name) != data:
                 self._told[name] = data
-                found.append(b'"%b":%b' % (name.encode(), data))
-        return found
+                parts.append(b'"%b":%b' % (name.encode(), data))
+        return parts
 
 
 def _encoded(row: Seen, ahead_ms: int) -> bytes:

@@ -70,18 +70,18 @@ def show_stats(exchange: Exchange, now_ms: int) -> None:
 
     def look(queue: Queue, now_ms: int) -> bool:
         totals.add(queue)
-        found = sorted(stats.queue_stats(queue, broker.spool, now_ms, Dialect.KESTREL))
-        values = [(f"q/{queue.name}/{name}", name in QUEUE_COUNTERS, value) for name, value in found]
+        statistics = sorted(stats.queue_stats(queue, broker.spool, now_ms, Dialect.KESTREL))
+        values = [(f"q/{queue.name}/{name}", name in QUEUE_COUNTERS, value) for name, value in statistics]
         for kind, of_kind in _by_kind(values).items():
             texts[kind].append(show(of_kind))
         return True
 
     def send(_: int) -> None:
         values = [(name, name in COUNTERS, value) for name, value in server_stats(exchange.session, totals, now_ms)]
-        for kind, found in _by_kind(sorted(values)).items():
-            before = [each for each in found if each[0] < "q/"]
+        for kind, facts in _by_kind(sorted(values)).items():
+            before = [each for each in facts if each[0] < "q/"]
             texts[kind][:0] = [show(before)] if before else []
-            texts[kind] += [show(found[len(before) :])] if found[len(before) :] else []
+            texts[kind] += [show(facts[len(before) :])] if facts[len(before) :] else []
         exchange.begin_pieces(replies.JSON if is_json else replies.TEXT)
         exchange.add_each(_pieces(texts, JSON_FRAME if is_json else TEXT_FRAME))
 
@@ -94,11 +94,11 @@ def show_stats(exchange: Exchange, now_ms: int) -> None:
 
 
 def _by_kind(values: list[tuple[str, bool, object]]) -> dict[str, list[tuple[str, object]]]:
-    found: dict[str, list[tuple[str, object]]] = {}
+    facts: dict[str, list[tuple[str, object]]] = {}
     for name, is_counter, value in values:
         kind = "labels" if isinstance(value, str) else "counters" if is_counter else "gauges"
-        found.setdefault(kind, []).append((name, value))
-    return found
+        facts.setdefault(kind, []).append((name, value))
+    return facts
 
 
 def _as_json(values: list[tuple[str, object]]) -> bytes:

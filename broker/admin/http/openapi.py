@@ -50,7 +50,7 @@ def _operation(route: Route, of_kind: dict[int, dict[str, Any]]) -> dict[str, An
     if route.reply is not None:
         good["content"] = {route.type: {"schema": of_kind[id(route.reply)]}}
     error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
-    found: dict[str, Any] = {
+    description: dict[str, Any] = {
         "summary": route.summary,
         "operationId": route.serve.__name__ + ("_" + route.parts[-1].replace(".", "_") if "." in route.path else ""),
         "parameters": named + asked,
@@ -60,5 +60,5 @@ def _operation(route: Route, of_kind: dict[int, dict[str, Any]]) -> dict[str, An
         content: dict[str, Any] = {"application/json": {"schema": of_kind[id(route.body)]}}
         if route.raw:
             content[RAW] = {"schema": {"type": "string", "format": "binary"}}
-        found["requestBody"] = {"content": content}
-    return found
+        description["requestBody"] = {"content": content}
+    return description

@@ -44,11 +44,11 @@ def ready(exchange: Exchange, now_ms: int) -> None:
     wanted = exchange.request.query.get("for", "gets")
     if wanted not in ("gets", "puts"):
         raise BadBody("for is gets or puts")
-    found, rights = exchange.broker.health.check(now_ms), exchange.rights
-    is_ready = found.ready_for_puts if wanted == "puts" else found.ready
+    health, rights = exchange.broker.health.check(now_ms), exchange.rights
+    is_ready = health.ready_for_puts if wanted == "puts" else health.ready
     if rights is not None and rights.refusal_to_look():
-        found = for_strangers(found)
-    exchange.json(found, 200 if is_ready else 503)
+        health = for_strangers(health)
+    exchange.json(health, 200 if is_ready else 503)
 
 
 def server(exchange: Exchange, now_ms: int) -> None:
@@ -79,23 +79,23 @@ def queues(exchange: Exchange, now_ms: int) -> None:
 
 
 def queue(exchange: Exchange, now_ms: int) -> None:
-    found = find(exchange)
-    if found is not None:
-        exchange.json(snapshot(QueueLook(found, now_ms, exchange.broker.spool)))
+    shown = find(exchange)
+    if shown is not None:
+        exchange.json(snapshot(QueueLook(shown, now_ms, exchange.broker.spool)))
 
 
 def items(exchange: Exchange, now_ms: int) -> None:
     """Reply with a page of a queue's items, the head first; nothing is taken."""
-    found = find(exchange)
-    if found is None:
+    queue = find(exchange)
+    if queue is None:
         return
     offset = exchange.number("offset", 0, 1 << 62)
     limit = exchange.number("limit", LIMIT_DEFAULT, browse.LIMIT_MAX)
     preview_bytes = exchange.number("bytes", browse.PREVIEW_BYTES, browse.BYTES_MAX)
     try:
-        page = browse.browse(found, now_ms, offset, limit, preview_bytes)
+        page = browse.browse(queue, now_ms, offset, limit, preview_bytes)
     except OSError as error:
-        exchange.error(503, f"the journal of {found.name} cannot be read: {error.strerror}")
+        exchange.error(503, f"the journal of {queue.name} cannot be read: {error.strerror}")
         return
     if sum([len(item.data) for item in page.items]) <= payloads.LONG_BYTES:
         exchange.json(page)
@@ -118,23 +118,23 @@ def _page_in_pieces(page: browse.Page) -> Iterator[bytes]:
 
 
 def open_reads(exchange: Exchange, now_ms: int) -> None:
-    found = find(exchange)
-    if found is not None:
+    queue = find(exchange)
+    if queue is not None:
         offset, limit = exchange.number("offset", 0, 1 << 62), exchange.number("limit", READS_MAX, READS_MAX)
         holders: dict[int, str] = {}
 
         def show(now_ms: int) -> None:
-            exchange.json(views.open_reads(found, exchange.broker.leases, now_ms, offset, limit, holders))
+            exchange.json(views.open_reads(queue, exchange.broker.leases, now_ms, offset, limit, holders))
 
-        search = views.find_holders(exchange.broker.sessions, found, holders)
+        search = views.find_holders(exchange.broker.sessions, queue, holders)
         PieceCommand(exchange.session, search, show, exchange.fail).make_some(now_ms)
 
 
 def waiters(exchange: Exchange, now_ms: int) -> None:
-    found = find(exchange)
-    if found is not None:
+    queue = find(exchange)
+    if queue is not None:
         offset, limit = exchange.number("offset", 0, 1 << 62), exchange.number("limit", READS_MAX, READS_MAX)
-        exchange.json(views.waiters(found, offset, limit))
+        exchange.json(views.waiters(queue, offset, limit))
 
 
 def queue_config(exchange: Exchange, now_ms: int) -> None:
@@ -149,11 +149,11 @@ def history(exchange: Exchange, now_ms: int) -> None:
     span = exchange.request.query.get("span", "10m")
     if span not in SPANS:
         raise BadBody(f"span is one of {', '.join(SPANS)}")
-    found = find(exchange)
-    if found is not None:
+    queue = find(exchange)
+    if queue is not None:
         broker = exchange.broker
-        row = broker.sampler(now_ms).rows.get(found.name)
-        view = history_view(found.name, row.ring if row is not None else None, span)
+        row = broker.sampler(now_ms).rows.get(queue.name)
+        view = history_view(queue.name, row.ring if row is not None else None, span)
         exchange.json(by_the_wall(view, broker.calendar.ahead_ms))
 
 
@@ -168,9 +168,9 @@ def history_of_all(exchange: Exchange, now_ms: int) -> None:
 
 def journal(exchange: Exchange, now_ms: int) -> None:
     """Reply with the files of a queue's journal."""
-    found = find(exchange)
-    if found is not None:
-        exchange.json(journal_view(exchange.broker.spool.fs, found))
+    queue = find(exchange)
+    if queue is not None:
+        exchange.json(journal_view(exchange.broker.spool.fs, queue))
 
 
 def jobs(exchange: Exchange, now_ms: int) -> None:
@@ -204,9 +204,9 @@ def operations(exchange: Exchange, now_ms: int) -> None:
 
 
 def operation(exchange: Exchange, now_ms: int) -> None:
-    found = find_operation(exchange)
-    if found is not None:
-        exchange.json(found.view(now_ms))
+    running = find_operation(exchange)
+    if running is not None:
+        exchange.json(running.view(now_ms))
 
 
 def prometheus(exchange: Exchange, now_ms: int) -> None:
@@ -216,10 +216,10 @@ def prometheus(exchange: Exchange, now_ms: int) -> None:
     broker = exchange.broker
     collected, named = metrics.QueueMetrics(), metrics.NamedQueues(len(broker.queues))
 
-    def look(found: Queue, now_ms: int) -> bool:
-        values = metrics.queue_samples(broker.spool, found, now_ms)
-        if named.takes(found):
-            collected.add(found.name, values)
+    def look(queue: Queue, now_ms: int) -> bool:
+        values = metrics.queue_samples(broker.spool, queue, now_ms)
+        if named.takes(queue):
+            collected.add(queue.name, values)
         else:
             collected.add_to_others(values)
         return True
@@ -275,23 +275,23 @@ def find_operation(exchange: Exchange) -> Operation | None:
     """Return the operation that the path names. If there is none, send an error and return None."""
     text = exchange.names[0]
     is_number = text.isascii() and text.isdigit() and len(text) < 19
-    found = exchange.broker.operations.find(int(text)) if is_number else None
-    if found is None:
+    operation = exchange.broker.operations.find(int(text)) if is_number else None
+    if operation is None:
         exchange.error(404, f"there is no operation {text}: `staniel operations` lists them")
-    elif exchange.rights is not None and (why := exchange.rights.refusal(Role.OPERATE, found.queue_name)):
+    elif exchange.rights is not None and (why := exchange.rights.refusal(Role.OPERATE, operation.queue_name)):
         exchange.forbid(why)
         return None
-    return found
+    return operation
 
 
 def find(exchange: Exchange) -> Queue | None:
     """Return the queue that the path names. If there is none, send an error and return None."""
     name = exchange.names[0]
     queues = exchange.broker.queues
-    found = queues.find(name)
-    if found is not None:
-        exchange.session.depend_on(found)  # wait until everything shown is durable
-        return found
+    queue = queues.find(name)
+    if queue is not None:
+        exchange.session.depend_on(queue)  # wait until everything shown is durable
+        return queue
     exchange.session.batch = max(exchange.session.batch, queues.erased.get(name, 0))  # or until the deletion is durable
     if why := queues.why_blocked(name):
         exchange.error(503, why)

@@ -47,8 +47,8 @@ def read(spark: SparkSession, path: str, **options: str) -> DataFrame:
     """Return a view over the journals under `path`, planned now. Times without a zone are in the zone of the
     session.
     """
-    found: DataFrame = spark.read.format("staniel-journal").options(**_in_zone(spark, options)).load(path)
-    return found
+    view: DataFrame = spark.read.format("staniel-journal").options(**_in_zone(spark, options)).load(path)
+    return view
 
 
 def summaries(spark: SparkSession, path: str, **options: str) -> DataFrame:
@@ -69,5 +69,5 @@ def state(spark: SparkSession, path: str, **options: str) -> DataFrame:
     """
     from staniel.pipeline.tasks.summarise import state_of
 
-    found: DataFrame = state_of(spark, path, _in_zone(spark, options))
-    return found
+    view: DataFrame = state_of(spark, path, _in_zone(spark, options))
+    return view

@@ -176,8 +176,12 @@ def of_servers(command: Command) -> Command:
 
     @functools.wraps(command)
     def given(*args: Any, tls: bool, **options: Any) -> Any:
-        found = {option: options.pop(option) for _, option, _ in ACCESS}
-        access = {option: text if option == "user" else os.path.abspath(text) for option, text in found.items() if text}
+        access_options = {option: options.pop(option) for _, option, _ in ACCESS}
+        access = {
+            option: text if option == "user" else os.path.abspath(text)
+            for option, text in access_options.items()
+            if text
+        }
         return command(*args, access=access | ({"tls": "true"} if tls else {}), **options)
 
     for name, option, text in reversed(ACCESS):
@@ -189,12 +193,12 @@ def reason(text: str) -> str:
     """Return the line of a Spark error that says what is wrong. Our own exceptions are last in a Python traceback."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     for line in reversed(lines):
-        kind, colon, rest = line.partition(": ")
+        kind, colon, message = line.partition(": ")
         known = (
             kind.rpartition(".")[2] if kind.startswith("staniel.pipeline.") else kind if kind == "ValueError" else ""
         )
         if known and colon:
-            return rest
+            return message
     if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):  # py4j's; Java's error follows
         return lines[1].removeprefix(":").strip()
     return lines[0] if lines else "Spark failed without a word"
@@ -263,10 +267,10 @@ def report(spool: str, out: str, queues: tuple[str, ...], form: str, on_corrupt:
     from staniel.pipeline.report.page import HEADS, cells, write
 
     with spark_on(**spark_options) as spark:
-        found = gather(spark, spool, source_options(queues, form, on_corrupt))
-    for row in found.rows:
+        figures = gather(spark, spool, source_options(queues, form, on_corrupt))
+    for row in figures.rows:
         click.echo(", ".join(f"{head} {cell}" for head, cell in zip(HEADS, cells(row), strict=True)))
-    for path in write(found, Path(out)):
+    for path in write(figures, Path(out)):
         print_note(str(path))
 
 

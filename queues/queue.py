@@ -376,12 +376,12 @@ class Queue(QueueReads):
         """Remove every item of the line; open reads stay open. Return the number of removed items."""
         if self.transferring_head is not None:
             self._record_transferring_head()  # it had left before, and stays if the line is empty
-        there = self.line.present
+        present = self.line.present
         self.record_cleared(self.line.clear())
         self.counters.total_flushes += 1
         if self.line.read_error is not None:
             self.read_again()  # no unread item is left
-        return there
+        return present
 
     # waiters
 

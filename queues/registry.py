@@ -238,16 +238,16 @@ class Queues:
 
     def reached(self, name: str) -> tuple[list[str], list[str]]:
         """Return the aliases that an item put to alias `name` passes, and the queues that it goes to, each once."""
-        through, found = {name: None}, dict[str, None]()
+        through, queues = {name: None}, dict[str, None]()
         ahead = [*reversed(self.aliases[name].targets)]
         while ahead:
             target = ahead.pop()
             if target not in self.aliases:
-                found[target] = None
+                queues[target] = None
             elif target not in through:
                 through[target] = None
                 ahead += reversed(self.aliases[target].targets)
-        return list(through), list(found)
+        return list(through), list(queues)
 
     def _targets_of_queue(self, name: str, now_ms: int) -> list[Target]:
         queue = self.make_for_client(name, now_ms)

@@ -55,14 +55,14 @@ def one(job: Job, seed: int) -> Result:
 
 
 def with_power_cuts(job: Job, seed: int) -> Result:
-    found = states_of(job.seed_plan(seed))
+    states = states_of(job.seed_plan(seed))
     gc.collect()  # the states of one seed are thousands of worlds
-    return _result(found.outcome, found.states)
+    return _result(states.outcome, states.states)
 
 
 def _result(outcome: Outcome, states: int) -> Result:
-    found = outcome.violation
-    kind, why = (found.kind.value, found.why) if found is not None else ("", "")
+    violation = outcome.violation
+    kind, why = (violation.kind.value, violation.why) if violation is not None else ("", "")
     return Result(outcome.seed, outcome.profile, kind, why, outcome.crashes, outcome.facts, outcome.answers, states)
 
 

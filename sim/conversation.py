@@ -31,7 +31,7 @@ class Conversation:
         request.
         """
         self._rest += data
-        found: list[Any] = []
+        parts: list[Any] = []
         while self._rest:
             if not self.waiting:
                 raise ValueError(f"an answer to nothing: {self._rest[:60]!r}")
@@ -40,8 +40,8 @@ class Conversation:
                 break
             if answer.end:
                 self.waiting.popleft()
-            found.append(answer)
-        return found
+            parts.append(answer)
+        return parts
 
     def _next(self) -> Any:
         """Remove and return the next part of the reply to `waiting[0]` from the received bytes; None if it is
@@ -51,8 +51,8 @@ class Conversation:
 
     def _line(self) -> bytes | None:
         """Remove and return the next line, without its end, from the received bytes; None if it is incomplete."""
-        line, end, rest = self._rest.partition(self.line_end)
+        line, end, remaining = self._rest.partition(self.line_end)
         if not end:
             return None
-        self._rest = rest
+        self._rest = remaining
         return line

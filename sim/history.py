@@ -193,9 +193,9 @@ class History:
     def look_at_harmed(self, disk: Disk) -> None:
         """Break a copy of the disk beyond every promise, and check that a server serves only items that were put."""
 
-    def judge(self, found: Any, accident: Accident) -> Any:
-        """Check that the promises allow the content `found` after `accident`. Return the state for the beginning of the
-        next life. Raises Violation.
+    def judge(self, content: Any, accident: Accident) -> Any:
+        """Check that the promises allow `content` after `accident`. Return the state for the beginning of the next
+        life. Raises Violation.
         """
         raise NotImplementedError
 
@@ -350,11 +350,11 @@ class History:
         self.transcript.append(("accident", accident.value, f"{len(self.disk.log)} steps of the disk"))
         self.last_accident = accident
         worst = self._break(accident)
-        found = self.content_of(self.disk)
-        self.transcript.append(("found", "", repr(found)))
+        content = self.content_of(self.disk)
+        self.transcript.append(("found", "", repr(content)))
         if self.profile.harmed_copies and self.rng.randrange(1000) < self.profile.harmed_copies:
             self.look_at_harmed(self.disk.copy())
-        judged = self.judge(found, worst)
+        judged = self.judge(content, worst)
         if accident is Accident.KILL and not self.sync_failed:
             self.on_kill(self.disk)
         is_dirty = self.sync_failed or accident is Accident.KILL  # the caches differ from the disk

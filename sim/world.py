@@ -168,8 +168,8 @@ class World:
 
     def reported(self, event: str) -> list[dict[str, object]]:
         """Return the fields of each report of `event`, without the hint."""
-        found = [fields for each, fields in self._details if each == event]
-        return [{name: value for name, value in fields.items() if name != "hint"} for fields in found]
+        reports = [fields for each, fields in self._details if each == event]
+        return [{name: value for name, value in fields.items() if name != "hint"} for fields in reports]
 
 
 class Client:
@@ -300,10 +300,10 @@ class Contents:
         now_ms: int = LONG_AGO_MS,
     ) -> dict[str, list[bytes]]:
         key = disk.digest(), tuple(memory_queues), tuple(families), now_ms
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = content(disk, memory_queues, families, now_ms)
-        return {name: [*items] for name, items in found.items()}
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = content(disk, memory_queues, families, now_ms)
+        return {name: [*items] for name, items in known.items()}
 
 
 def _undo_all(world: World) -> None:
@@ -326,18 +326,18 @@ def end_operations(world: World) -> None:
 
 
 def _drained(world: World, queue: Queue) -> list[bytes]:
-    found: list[bytes] = []
+    items: list[bytes] = []
     now_ms = world.now_ms
     for _ in range(DRAIN_TURNS_MAX):
         while (head := queue.line.head()) is not None and is_remnant(head):
             queue.drop_head()
-            found.append(SWEPT)
+            items.append(SWEPT)
         taken = queue.remove_head(now_ms)
         if taken is None:
             if not len(queue.line):
-                return found
+                return items
             world.do_tasks()
             world.turn()
         else:
-            found.append(taken.item.data)
+            items.append(taken.item.data)
     raise AssertionError(f"queue {queue.name} can never be emptied")

@@ -77,12 +77,12 @@ def _list_segments(folder: Folder, name: str) -> tuple[FormatAdapter, dict[str, 
         listing = [each for each in listing if each[0] in own]
     elif form.name == "kestrel":
         listing = [each for each in listing if each[0] not in own]
-    found = form.queues(listing)
+    segments = form.queues(listing)
     return form, {
         shown_name(queue): [
             replace(each, id=ids[each.file], queue=shown_name(queue), file=shown_name(each.file)) for each in some
         ]
-        for queue, some in found.items()
+        for queue, some in segments.items()
     }
 
 
@@ -105,8 +105,8 @@ def guess(folder: Folder, listing: Listing, own: set[str]) -> str:
     """
     if segment_numbers((name, True) for name, _ in listing):
         return "workq"
-    rest, _ = kestrel_files.sort_out([(name, True) for name, _ in listing if name not in own])
-    kestrel = [queue for queue, files in rest.items() if not files.holds_nothing]
+    kestrel_names, _ = kestrel_files.sort_out([(name, True) for name, _ in listing if name not in own])
+    kestrel = [queue for queue, files in kestrel_names.items() if not files.holds_nothing]
     if own and kestrel:
         raise ValueError(
             f"{folder.url} holds queues of two formats, {kestrel[0]} of kestrel's and others of libkestrel's:"

@@ -65,17 +65,17 @@ def find_record(place: LakeFolder, queue: str, files: list[ArchivedFile], ending
 
     A file's name is reused after it is rotated, so the batch may be needed too. Raises ValueError.
     """
-    found: list[RowPlace] = []
+    places: list[RowPlace] = []
     for file in files:
         if ending.get("batch") in (None, file.batch):
             with open_parquet(place, file) as parquet:
-                found += _records_at(parquet, file, ending["file"], ending["at"])
-    if len(found) == 1:
-        return found[0]
+                places += _records_at(parquet, file, ending["file"], ending["at"])
+    if len(places) == 1:
+        return places[0]
     where = f"option endingOffsets: byte {ending['at']} of {ending['file']} of queue {queue}"
-    if not found:
+    if not places:
         raise ValueError(f"{where}: no record of the archive begins there; its columns file and offset name places")
-    batches = ", ".join(str(each.file.batch) for each in found[:SHOWN_BATCHES])
+    batches = ", ".join(str(each.file.batch) for each in places[:SHOWN_BATCHES])
     raise ValueError(f'{where}: the batches {batches} have such a record: say which one with "batch"')
 
 

@@ -66,8 +66,10 @@ class CmdLogAdapter:
         sizes = dict(listing)
         numbers = workq_files.segment_numbers((name, True) for name, _ in listing)
         names = [workq_files.segment_name(number) for number in numbers]
-        found = [JournalSegment(QUEUE, name, 0, sizes[name], at + 1 == len(names), at) for at, name in enumerate(names)]
-        return {QUEUE: found} if found else {}
+        segments = [
+            JournalSegment(QUEUE, name, 0, sizes[name], at + 1 == len(names), at) for at, name in enumerate(names)
+        ]
+        return {QUEUE: segments} if segments else {}
 
     def until(self, folder: Folder, segments: list[JournalSegment], until_ms: int) -> list[JournalSegment]:
         """Return the segments up to the first record that is later: here every record has a time."""
@@ -194,10 +196,10 @@ def _rows(folder: Folder, segment: JournalSegment) -> Iterator[dict[str, Any]]:
     reader = SegmentReader(fs, segment.file)
     reported = 0
     for data, frames, base in reader.pieces():
-        found = [_row(segment, data, frame, base) for frame in frames]
-        found += [_corrupt_range(segment, corrupt) for corrupt in reader.corrupt_ranges[reported:]]
+        rows = [_row(segment, data, frame, base) for frame in frames]
+        rows += [_corrupt_range(segment, corrupt) for corrupt in reader.corrupt_ranges[reported:]]
         reported = len(reader.corrupt_ranges)
-        yield from (row for row in sorted(found, key=lambda row: row["offset"]) if row["offset"] >= segment.begin)
+        yield from (row for row in sorted(rows, key=lambda row: row["offset"]) if row["offset"] >= segment.begin)
     yield from (
         _corrupt_range(segment, corrupt) for corrupt in reader.corrupt_ranges[reported:] if corrupt.at >= segment.begin
     )

@@ -59,12 +59,12 @@ def queues_of_archive(url: str) -> dict[str, ArchivedQueue]:
     """Return the queues of an archive by their names in tables. Raises IncompleteArchive."""
     entry = _ledger(url)
     names = {name for name in lake_folder_of(url).names("") if not name.startswith(f"{OWN}/")} | set(entry.files)
-    found: dict[str, list[ArchivedFile]] = {queue: [] for queue in (*entry.end, *entry.gaps)}
+    by_queue: dict[str, list[ArchivedFile]] = {queue: [] for queue in (*entry.end, *entry.gaps)}
     for name in names:
         if (match := FILE.fullmatch(name)) and int(match[2]) <= entry.batch:
             queue = queue_of_partition(match[1])
-            found.setdefault(queue or "", []).append(ArchivedFile(int(match[2]), name))
-    return {queue: _queue(entry, queue, sorted(files)) for queue, files in sorted(found.items())}
+            by_queue.setdefault(queue or "", []).append(ArchivedFile(int(match[2]), name))
+    return {queue: _queue(entry, queue, sorted(files)) for queue, files in sorted(by_queue.items())}
 
 
 def open_archived(place: LakeFolder, file: ArchivedFile) -> Any:

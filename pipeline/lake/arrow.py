@@ -72,9 +72,9 @@ def slices(data: bytes, bounds: Any, present: Any) -> pa.Array:
     return everything.take(numbers(pa.int32(), np.arange(0, 2 * rows, 2, dtype=np.int32), present))
 
 
-def batch(columns: pa.Schema, found: dict[str, pa.Array], rows: int) -> pa.RecordBatch:
-    """Return a batch of `columns`: those of `found`, nulls for the rest."""
-    arrays = [found[field.name] if field.name in found else pa.nulls(rows, field.type) for field in columns]
+def batch(columns: pa.Schema, given: dict[str, pa.Array], rows: int) -> pa.RecordBatch:
+    """Return a batch of `columns`: those of `given`, nulls for the rest."""
+    arrays = [given[field.name] if field.name in given else pa.nulls(rows, field.type) for field in columns]
     return pa.RecordBatch.from_arrays(arrays, schema=columns)
 
 

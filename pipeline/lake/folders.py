@@ -143,7 +143,7 @@ class LocalFolder:
 
     def _entries(self) -> dict[str, FolderEntry] | None:
         """Return the entries by name, None if there is no such folder."""
-        found = {}
+        by_name = {}
         try:
             with os.scandir(self.path) as entries:
                 for entry in entries:
@@ -155,10 +155,10 @@ class LocalFolder:
                         # The file was renamed, maybe to a listed name: make this listing differ from others.
                         is_file, size, id = True, 0, f"gone at {time.monotonic_ns()}"
                     if is_file:
-                        found[entry.name] = FolderEntry(entry.name, size, id)
+                        by_name[entry.name] = FolderEntry(entry.name, size, id)
         except FileNotFoundError:
             return None
-        return found
+        return by_name
 
     def size(self, name: str) -> int:
         try:
@@ -238,8 +238,8 @@ class RemoteFolder:
     def list(self) -> list[tuple[str, int]]:
         from pyarrow import fs
 
-        found = self.fs.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
-        return sorted((each.base_name, each.size) for each in found if each.type == fs.FileType.File)
+        infos = self.fs.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
+        return sorted((each.base_name, each.size) for each in infos if each.type == fs.FileType.File)
 
     def scan(self) -> Entries:
         return [FolderEntry(name, size) for name, size in self.list()]
@@ -247,10 +247,10 @@ class RemoteFolder:
     def size(self, name: str) -> int:
         from pyarrow import fs
 
-        found = self.fs.get_file_info(f"{self.path}/{name}")
-        if found.type != fs.FileType.File:
+        info = self.fs.get_file_info(f"{self.path}/{name}")
+        if info.type != fs.FileType.File:
             raise Vanished(f"{name} is not there: {GONE}")
-        return int(found.size)
+        return int(info.size)
 
     def exists(self) -> bool:
         from pyarrow import fs

@@ -220,11 +220,11 @@ def table_folder(queue: str | None, day: str) -> str:
 
 
 def lake_folder_of(url: str) -> LakeFolder:
-    found = folder(url)
-    if isinstance(found, LocalFolder):
-        return LocalLakeFolder(found.path)
-    assert isinstance(found, RemoteFolder)
-    return RemoteLakeFolder(found)
+    place = folder(url)
+    if isinstance(place, LocalFolder):
+        return LocalLakeFolder(place.path)
+    assert isinstance(place, RemoteFolder)
+    return RemoteLakeFolder(place)
 
 
 class LocalLakeFolder:
@@ -332,8 +332,8 @@ class SyncedFile(io.RawIOBase):
 class RemoteLakeFolder:
     """A folder of one of pyarrow's file systems."""
 
-    def __init__(self, found: RemoteFolder) -> None:
-        self.fs, self.path = found.fs, found.path
+    def __init__(self, place: RemoteFolder) -> None:
+        self.fs, self.path = place.fs, place.path
 
     def create(self, name: str) -> Any:
         path = f"{self.path}/{name}"
@@ -347,8 +347,8 @@ class RemoteLakeFolder:
         from pyarrow import fs
 
         selector = fs.FileSelector(f"{self.path}/{inside}".rstrip("/"), allow_not_found=True, recursive=True)
-        found = self.fs.get_file_info(selector)
-        return sorted(each.path.removeprefix(f"{self.path}/") for each in found if each.type == fs.FileType.File)
+        infos = self.fs.get_file_info(selector)
+        return sorted(each.path.removeprefix(f"{self.path}/") for each in infos if each.type == fs.FileType.File)
 
     def move(self, moves: Iterable[tuple[str, str]]) -> None:
         for old, new in moves:

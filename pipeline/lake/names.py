@@ -43,9 +43,9 @@ def partition_name(name: str | None) -> str:
     """
     if name is None:
         return NO_QUEUE
-    first, rest = name[:1], name[1:]
+    first, others = name[:1], name[1:]
     if first < "\x80" and (TYPED.fullmatch(name) or name == NO_QUEUE or first.isspace()):
-        return f"%{ord(first):02X}{ESCAPED.sub(_escaped, rest)}"
+        return f"%{ord(first):02X}{ESCAPED.sub(_escaped, others)}"
     return ESCAPED.sub(_escaped, name)
 
 
@@ -54,5 +54,5 @@ def queue_of_partition(text: str) -> str | None:
     return None if text == NO_QUEUE else re.sub("%([0-9A-F]{2})", lambda found: chr(int(found[1], 16)), text)
 
 
-def _escaped(found: re.Match[str]) -> str:
-    return f"%{ord(found[0]):02X}"
+def _escaped(match: re.Match[str]) -> str:
+    return f"%{ord(match[0]):02X}"

@@ -65,12 +65,12 @@ class ParquetTables:
         queues, codes = coded.dictionary.to_pylist(), np.asarray(coded.indices.fill_null(-1)).astype(np.int64)
         days = self._days(batch[self._clock])
         keys = (codes << 32) + (days.astype(np.int64) - NO_DAY)
-        rest = batch.select(self._names)
-        found, firsts = np.unique(keys, return_index=True)
-        for key, first in zip(found, firsts, strict=True):
+        columns = batch.select(self._names)
+        distinct, firsts = np.unique(keys, return_index=True)
+        for key, first in zip(distinct, firsts, strict=True):
             code, day = int(codes[first]), int(days[first])
             queue = queues[code] if code >= 0 else None
-            some = rest if len(found) == 1 else rest.filter(pa.array(keys == key))
+            some = columns if len(distinct) == 1 else columns.filter(pa.array(keys == key))
             self._put((queue, day), some)
             if queue is not None:
                 self.days[queue] = max(day, self.days.get(queue, NO_DAY))

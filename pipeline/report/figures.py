@@ -109,8 +109,8 @@ def gather(spark: SparkSession, path: str, given: Mapping[str, str]) -> ReportFi
 def _span(moves: DataFrame) -> tuple[datetime | None, datetime | None]:
     from pyspark.sql import functions as F
 
-    (found,) = moves.agg(F.unix_micros(F.min("at")), F.unix_micros(F.max("at"))).collect()
-    begin, end = (None if each is None else datetime.fromtimestamp(each / 1e6, UTC) for each in found)
+    (row,) = moves.agg(F.unix_micros(F.min("at")), F.unix_micros(F.max("at"))).collect()
+    begin, end = (None if each is None else datetime.fromtimestamp(each / 1e6, UTC) for each in row)
     return begin, end
 
 
@@ -120,20 +120,20 @@ def _counts(tables: ReportTables, step_s: float) -> dict[str, list[Count]]:
 
     bucket = F.floor(F.unix_micros("at") / (step_s * 1e6)).alias("bucket")
     totals = F.sum("added").alias("added"), F.sum("removed").alias("removed")
-    found: dict[str, list[Count]] = {}
+    by_queue: dict[str, list[Count]] = {}
     firsts: dict[tuple[str, str], int] = {}
     rows = tables.moves.groupBy("queue", "file", bucket).agg(*totals).collect()
     rows.sort(key=lambda row: (row["bucket"] is None, row["bucket"]))
     for row in rows:
         if row["queue"] is not None:
-            counts = found.setdefault(row["queue"], [])
+            counts = by_queue.setdefault(row["queue"], [])
             at = row["bucket"]
             if at is None:
                 # Records before a file's first item have no time; they count at its time.
                 at = firsts.get((row["queue"], row["file"]), counts[-1][0] if counts else 0)
             firsts.setdefault((row["queue"], row["file"]), at)
             counts.append((at, row["added"], row["removed"] if tables.knows_removals else None))
-    return found
+    return by_queue
 
 
 def _held(held: DataFrame, end: datetime | None) -> tuple[dict[str, Any], dict[int, int]]:
@@ -179,9 +179,9 @@ def _by_queue(rows: DataFrame, *figures: Column) -> tuple[dict[str, Any], dict[i
     from pyspark.sql import functions as F
 
     grouped = rows.groupingSets([["queue"], ["power"]], "queue", "power")
-    found = grouped.agg(F.count("*").alias("rows"), F.grouping("power").alias("is_queue"), *figures).collect()
-    queues = {row["queue"]: row for row in found if row["is_queue"] and row["queue"] is not None}
-    powers = {row["power"]: row["rows"] for row in found if not row["is_queue"] and row["power"] is not None}
+    collected = grouped.agg(F.count("*").alias("rows"), F.grouping("power").alias("is_queue"), *figures).collect()
+    queues = {row["queue"]: row for row in collected if row["is_queue"] and row["queue"] is not None}
+    powers = {row["power"]: row["rows"] for row in collected if not row["is_queue"] and row["power"] is not None}
     return queues, dict(sorted(powers.items()))
 
 

@@ -51,17 +51,17 @@ class ArchiveStateReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self.options
-        found = queues_of_archive(options.path)
-        form = _format_of(options, found)
-        if unmet := options.queues.unmet(found):
-            raise ValueError(no_queue(unmet[0], without_secrets(options.path), found))
+        queues = queues_of_archive(options.path)
+        form = _format_of(options, queues)
+        if unmet := options.queues.unmet(queues):
+            raise ValueError(no_queue(unmet[0], without_secrets(options.path), queues))
         ending = options.ending if isinstance(options.ending, dict) else {}
-        if unknown := [queue for queue in ending if queue not in found]:
-            raise ValueError(f"option endingOffsets: {no_queue(unknown[0], without_secrets(options.path), found)}")
+        if unknown := [queue for queue in ending if queue not in queues]:
+            raise ValueError(f"option endingOffsets: {no_queue(unknown[0], without_secrets(options.path), queues)}")
         include_value = options.reading.include_value and "value" in {name.lower() for name in self.columns.names}
         freeze_imports()
         plain = ArchiveReading(include_value, options.reading.on_corrupt, options.ending_ms)
-        chosen = [queue for name, queue in found.items() if name in options.queues and queue.files]
+        chosen = [queue for name, queue in queues.items() if name in options.queues and queue.files]
         works = [(queue, replace(plain, ending=ending.get(queue.queue))) for queue in chosen]
         return [ArchivePartition(options.path, form, some) for some in bundled(works, lambda work: _bytes(work[0]))]
 
@@ -101,11 +101,11 @@ def columns_of(options: JournalOptions) -> pa.Schema:
     return STATES[_format_of(options, queues_of_archive(options.path))]
 
 
-def _format_of(options: JournalOptions, found: dict[str, ArchivedQueue]) -> str:
+def _format_of(options: JournalOptions, queues: dict[str, ArchivedQueue]) -> str:
     """Return the format of the records; Kestrel's if there are none. Raises ValueError if it is not the requested
     format, or has no state.
     """
-    file = next((file for queue in found.values() for file in queue.files), None)
+    file = next((file for queue in queues.values() for file in queue.files), None)
     if file is None:
         return "kestrel" if options.format == "auto" else options.format
     with pq.ParquetFile(open_archived(lake_folder_of(options.path), file)) as parquet:

@@ -37,9 +37,9 @@ def with_options(columns: pa.Schema, options: Mapping[str, str]) -> StructType:
     """Return the schema of a table that stores its options."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    found: StructType = from_arrow_schema(columns)
-    found.fields[0].metadata = {"comment": KEPT + msgspec.json.encode(dict(options), order="sorted").decode()}
-    return found
+    schema: StructType = from_arrow_schema(columns)
+    schema.fields[0].metadata = {"comment": KEPT + msgspec.json.encode(dict(options), order="sorted").decode()}
+    return schema
 
 
 def given_or_kept(given: Mapping[str, str], schema: StructType) -> Mapping[str, str]:

@@ -164,8 +164,8 @@ class BlockingConnection:
             return {queue: int(count) for queue in queues if (count := _printed(stats, f"queue_{queue}_items"))}
         (reply,) = self.ask(memcache.DumpStats(tuple(queues)))  # for users who may not read all queues
         if isinstance(reply, Dump):
-            found = _dumped_items(reply.lines)
-            return {queue: int(count) for queue in queues if (count := _printed(found, queue))}
+            counts = _dumped_items(reply.lines)
+            return {queue: int(count) for queue in queues if (count := _printed(counts, queue))}
         if isinstance(reply, Error):
             raise ServerRefused(f"{self.server}: {reply.fault.value} {reply.why}")
         raise ServerLost(f"{self.server}: no stats: {reply}")
@@ -178,11 +178,11 @@ def _printed(values: Mapping[str, str], name: str) -> str | None:
 
 def _dumped_items(lines: Sequence[str]) -> dict[str, str]:
     """Return the item counts by printed name. A queue that does not exist has a block without lines."""
-    found: dict[str, str] = {}
+    counts: dict[str, str] = {}
     queue = ""
     for line in lines:
         if head := QUEUE_HEAD.fullmatch(line.strip()):
             queue = head[1]
         elif line.strip().startswith("items="):
-            found[queue] = line.strip().removeprefix("items=")
-    return found
+            counts[queue] = line.strip().removeprefix("items=")
+    return counts

@@ -197,12 +197,12 @@ class Drain:
         """
         servers = list(dict.fromkeys(each.server for each in self.server_queues))
         queues = list(dict.fromkeys(each.queue for each in self.server_queues))
-        found = [self._items_of(server, queues) for server in servers]
+        counts = [self._items_of(server, queues) for server in servers]
         for queue in queues:
-            if not any(queue in each for each in found):
+            if not any(queue in each for each in counts):
                 raise UnknownQueue(f"there is no queue {queue} on {' and '.join(servers)}")
         self._known = True
-        return sum(sum(each.values()) for each in found)
+        return sum(sum(each.values()) for each in counts)
 
     def _items_of(self, server: str, queues: list[str]) -> dict[str, int]:
         until = time.monotonic() + self.timeout_s

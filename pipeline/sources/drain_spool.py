@@ -114,12 +114,12 @@ class DrainSpool:
 
     def batches(self) -> dict[int, list[str]]:
         """Return the files of each batch, in order."""
-        found: dict[int, list[str]] = {}
+        batches: dict[int, list[str]] = {}
         for name, _ in self.folder.list():
             match = NAME.fullmatch(name)
             if match:
-                found.setdefault(int(match[1]), []).append(name)
-        return found
+                batches.setdefault(int(match[1]), []).append(name)
+        return batches
 
     def put(self, batch: int, number: int, drained: list[Drained], written: Callable[[], None]) -> None:
         """Add one file to a batch; it is durable when this returns. `written` is called between write and sync.

@@ -70,10 +70,10 @@ def columns_of(options: JournalOptions) -> pa.Schema:
         for path, other in names.items():
             if other != name:
                 raise ValueError(f"{options.path} holds {name}'s format, {path} {other}'s: read them one by one")
-    found: FormatAdapter = FORMATS[name]()
-    views = found.schemas()
+    adapter: FormatAdapter = FORMATS[name]()
+    views = adapter.schemas()
     if options.view not in views:
-        raise ValueError(f"{found.name} journals have no view {options.view}; there are {', '.join(views)}")
+        raise ValueError(f"{adapter.name} journals have no view {options.view}; there are {', '.join(views)}")
     return views[options.view]
 
 

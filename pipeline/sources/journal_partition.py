@@ -21,8 +21,8 @@ def fitted(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
     """Return the `chosen` columns of a batch."""
     if batch.schema.equals(columns):
         return batch
-    found = {name.lower(): batch[name] for name in batch.schema.names}
-    return pa.RecordBatch.from_arrays([found[name.lower()] for name in columns.names], schema=columns)
+    by_name = {name.lower(): batch[name] for name in batch.schema.names}
+    return pa.RecordBatch.from_arrays([by_name[name.lower()] for name in columns.names], schema=columns)
 
 
 class JournalPartition(InputPartition):

@@ -69,11 +69,11 @@ class UnreadRange(NamedTuple):
     @property
     def unread_segments(self) -> list[JournalSegment]:
         """The segments ahead, the first one even if it is empty."""
-        found = list(self.segments[self.at : self.last + 1])
-        if found:
-            found[-1] = msgspec.structs.replace(found[-1], end=max(found[-1].begin, self.stop))
-            found[0] = msgspec.structs.replace(found[0], begin=self.begin, end=max(self.begin, found[0].end))
-        return found
+        segments = list(self.segments[self.at : self.last + 1])
+        if segments:
+            segments[-1] = msgspec.structs.replace(segments[-1], end=max(segments[-1].begin, self.stop))
+            segments[0] = msgspec.structs.replace(segments[0], begin=self.begin, end=max(self.begin, segments[0].end))
+        return segments
 
 
 def shared(limit: int, sizes: list[int]) -> list[int]:
@@ -143,8 +143,8 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         def marks() -> dict[str, dict[str, ReadMark]]:
             place = folder(self.options.path)
-            form, found = list_segments(place, self.options.format)
-            return form.read_marks(place, [queue for queue in queues if queue in found], self.options.reading)
+            form, queues_now = list_segments(place, self.options.format)
+            return form.read_marks(place, [queue for queue in queues if queue in queues_now], self.options.reading)
 
         return self._retry(marks)
 
@@ -184,9 +184,9 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _list_segments(self, bound: bool = True) -> tuple[Folder, FormatAdapter, dict[str, list[JournalSegment]]]:
         place = folder(self.options.path)
-        form, found = list_segments(place, self.options.format)
-        place = pinned_to(place, form, chain.from_iterable(found.values()))
-        queues = {name: each for name, each in found.items() if name in self.options.queues}
+        form, segments = list_segments(place, self.options.format)
+        place = pinned_to(place, form, chain.from_iterable(segments.values()))
+        queues = {name: each for name, each in segments.items() if name in self.options.queues}
         if bound:
             queues = {name: bounded(form, place, self.options, name, each) for name, each in queues.items()}
         return place, form, queues
@@ -212,12 +212,12 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _end_of_batch(self, start: Offset, budget: ReadBudget) -> Offset:
         place, form, queues = self._list_segments(bound=False)
         self.lost = {}
-        found = [
+        ranges = [
             self._ahead(place, form, queue, each, start)
             for queue, each in sorted(queues.items())
             if each and not self._has_reached(queue, start)
         ]
-        sizes = [[each.bytes for each in unread.unread_segments if each.bytes] for unread in found]
+        sizes = [[each.bytes for each in unread.unread_segments if each.bytes] for unread in ranges]
         limits = zip(
             shared(budget.bytes, [sum(each) for each in sizes]),
             shared(budget.records, [sum(each) for each in sizes])
@@ -231,7 +231,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for queue in [queue for queue in start if queue in self.options.queues and not queues.get(queue)]:
                 self.lost[queue] = None  # deleted: its last contents are unknown
                 del end[queue]
-        for unread, limit in zip(found, limits, strict=False):
+        for unread, limit in zip(ranges, limits, strict=False):
             reached = self._advance(place, form, unread, ReadBudget(*limit), start)
             if reached is not None:
                 end[unread.queue] = to_json(reached)

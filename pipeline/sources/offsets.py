@@ -135,17 +135,17 @@ class PinnedFolder:
         pinned = self._pinned.get(name)
         if pinned is None:
             return self.inner.open(name)
-        found = self._open(self._names.get(name, name), pinned)
-        entries = self.inner.scan() if found is None else []
+        file = self._open(self._names.get(name, name), pinned)
+        entries = self.inner.scan() if file is None else []
         for entry in entries:
             if entry.id == pinned.id if pinned.id else entry.name.startswith(f"{pinned.queue}."):
-                found = found or self._open(entry.name, pinned)
+                file = file or self._open(entry.name, pinned)
                 self._names[name] = entry.name
-        if found is None and not entries and task_host():
+        if file is None and not entries and task_host():
             raise folder_missing(self.url, "are no files in")  # as below a mount that failed
-        if found is None:
+        if file is None:
             raise Vanished(f"bytes {pinned.begin} to {pinned.end} of {name} are gone: {GONE}")
-        return found
+        return file
 
     def _open(self, name: str, pinned: JournalSegment) -> OpenFile | None:
         """Return the file of this name if it is the planned one."""
@@ -188,8 +188,8 @@ def from_json(place: dict[str, Any]) -> FileOffset:
 
 
 def to_json(place: FileOffset) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.to_builtins(place)
-    return found
+    values: dict[str, Any] = msgspec.to_builtins(place)
+    return values
 
 
 def _mark(file: OpenFile, at: int, width: int = PRINT_BYTES) -> int:

@@ -139,10 +139,10 @@ class QueuePatterns:
 
     def unmet(self, names: Iterable[str]) -> list[str]:
         """Return the given names and patterns that match none of these queues."""
-        there = list(names)
-        if self._pattern is not None and not any(name in self for name in there):
+        present = list(names)
+        if self._pattern is not None and not any(name in self for name in present):
             return [self._pattern.pattern]
-        return [each for each in self._names if not any(_means(each, name) for name in there)]
+        return [each for each in self._names if not any(_means(each, name) for name in present)]
 
 
 def _means(wanted: str, name: str) -> bool:

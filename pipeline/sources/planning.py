@@ -26,13 +26,13 @@ Work = TypeVar("Work")
 
 def plan_parts(place: Folder, options: JournalOptions) -> tuple[FormatAdapter, list[Part], Reading]:
     """Return the format, the parts in the order of queues and files, and how to read them. Raises ValueError."""
-    form, found = list_segments(place, options.format)
+    form, segments_of = list_segments(place, options.format)
     check_log(place)
-    place = pinned_to(place, form, chain.from_iterable(found.values()))
-    check_wanted(place, options, form, found)
+    place = pinned_to(place, form, chain.from_iterable(segments_of.values()))
+    check_wanted(place, options, form, segments_of)
     queues = {
         queue: bounded(form, place, options, queue, segments)
-        for queue, segments in sorted(found.items())
+        for queue, segments in sorted(segments_of.items())
         if not form.by_queue or queue in options.queues
     }
     reading = options.reading
@@ -59,12 +59,12 @@ def check_log(place: Folder) -> None:
         )
 
 
-def check_wanted(place: Folder, options: JournalOptions, form: FormatAdapter, found: Mapping[str, object]) -> None:
-    """Refuse a query whose zero rows would make missing queues look empty, with ValueError. `found` has the queues that
-    `list_segments` returned. An empty spool of a server, recognized by the server's own folder in it, is no error.
+def check_wanted(place: Folder, options: JournalOptions, form: FormatAdapter, queues: Mapping[str, object]) -> None:
+    """Refuse a query whose zero rows would make missing queues look empty, with ValueError. `queues` has the names
+    that `list_segments` returned. An empty spool of a server, recognized by the server's own folder in it, is no error.
     """
     where = without_secrets(place.url)
-    if not found:
+    if not queues:
         others = [name for name in FORMATS if name != form.name and list_segments(place, name)[1]]
         if others:
             hint = f"format={others[0]}"
@@ -75,16 +75,16 @@ def check_wanted(place: Folder, options: JournalOptions, form: FormatAdapter, fo
         raise ValueError(
             f"a {form.name} log holds all queues: leave the options for queues out, and filter by the column"
         )
-    if unmet := options.queues.unmet(found):
-        raise ValueError(no_queue(unmet[0], where, found))
+    if unmet := options.queues.unmet(queues):
+        raise ValueError(no_queue(unmet[0], where, queues))
     for name, offsets in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
-        if isinstance(offsets, dict) and (unmet := [queue for queue in offsets if queue not in found]):
-            raise ValueError(f"option {name}: {no_queue(unmet[0], where, found)}")
+        if isinstance(offsets, dict) and (unmet := [queue for queue in offsets if queue not in queues]):
+            raise ValueError(f"option {name}: {no_queue(unmet[0], where, queues)}")
 
 
-def no_queue(wanted: str, where: str, there: Iterable[str]) -> str:
+def no_queue(wanted: str, where: str, present: Iterable[str]) -> str:
     """Return the error text for a queue that does not exist."""
-    names = sorted(there)
+    names = sorted(present)
     few = ", ".join(names[:NAMES_SHOWN]) + (" ..." if len(names) > NAMES_SHOWN else "")
     return f"there is no queue {wanted} in {where}; there are {few or 'none'}"
 
@@ -127,9 +127,9 @@ def check_offset(
         )
     last = segment.begin
     reading = Reading(False, OnCorrupt.PERMISSIVE)
-    for found in form.view("ops")(place, Part(queue, [segment]), reading):
-        is_record = pc.not_equal(found["op"], "listed").fill_null(True)  # listed items are parts of a record
-        for start in found.filter(is_record)["offset"].to_pylist():
+    for ops in form.view("ops")(place, Part(queue, [segment]), reading):
+        is_record = pc.not_equal(ops["op"], "listed").fill_null(True)  # listed items are parts of a record
+        for start in ops.filter(is_record)["offset"].to_pylist():
             if start == at:
                 return
             if start > at > last:
@@ -172,15 +172,15 @@ def cut(form: FormatAdapter, place: Folder, segments: list[JournalSegment], part
     segments = [each for each in segments if each.bytes]
     missing = parts - len(segments)
     total = sum(each.bytes for each in segments)
-    found: list[Part] = []
+    pieces: list[Part] = []
     for each in segments:
         count = 1 + round(missing * each.bytes / total) if missing > 0 else 1
         inside = form.cuts(place, each, count) if count > 1 else []
         for (low, as_of), (high, _) in pairwise([(each.begin, each.as_of), *inside, (each.end, 0)]):
             live = each.live and high == each.end
             piece = msgspec.structs.replace(each, begin=low, end=high, live=live, as_of=as_of)
-            found.append(Part(each.queue, [piece]))
-    return found
+            pieces.append(Part(each.queue, [piece]))
+    return pieces
 
 
 def bundles(parts: list[Part], count: int) -> list[list[Part]]:
@@ -197,16 +197,16 @@ def bundled(works: list[Work], size: Callable[[Work], int], share: int = TASK_BY
     """Group pieces of work into tasks, in order, so that a task has at most `share` bytes, or one piece. `size` returns
     the bytes that a piece reads; each also opens a file.
     """
-    found: list[list[Work]] = []
+    tasks: list[list[Work]] = []
     held = 0
     for work in works:
         cost = size(work) + OPEN_BYTES
-        if not found or held + cost > share:
-            found.append([])
+        if not tasks or held + cost > share:
+            tasks.append([])
             held = 0
-        found[-1].append(work)
+        tasks[-1].append(work)
         held += cost
-    return found
+    return tasks
 
 
 def _index(segments: list[JournalSegment], place: dict[str, Any]) -> int:

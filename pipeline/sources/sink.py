@@ -426,9 +426,9 @@ class WindowWriter:
                 time.sleep(ahead_s)
 
 
-def _chain(first: list[ItemRow], rest: Iterator[ItemRow]) -> Iterator[ItemRow]:
+def _chain(first: list[ItemRow], rows: Iterator[ItemRow]) -> Iterator[ItemRow]:
     yield from first
-    yield from rest
+    yield from rows
 
 
 def _set(row: ItemRow) -> memcache.Set:

@@ -75,8 +75,8 @@ def convert_spool(task: tuple[str, str, Format, int]) -> list[Converted]:
         disk.close()
         return [Converted(path, "", 0, str(error))]
     try:
-        found = spool.listing()
-        names = {parent_of(name) or name for name in [*found.kestrel, *found.streams]}
+        listing = spool.listing()
+        names = {parent_of(name) or name for name in [*listing.kestrel, *listing.streams]}
         missing = [Converted(path, each, 0, "there is no such queue") for each in chosen.unmet(names)]
         return [*missing, *(_one(spool, name, wanted, now_ms, watch) for name in sorted(names) if name in chosen)]
     except OSError as error:

@@ -107,12 +107,12 @@ def pack(spark: SparkSession, path: str, given: Mapping[str, str], dialect: Jour
     place = folder(path)
     if not isinstance(place, LocalFolder):
         raise ValueError("packs are made in place, in a folder of this machine or one that all machines mount")
-    kestrel, found = list_segments(place, "kestrel")
-    if not found:
+    kestrel, segments_of = list_segments(place, "kestrel")
+    if not segments_of:
         form, others = list_segments(place, "auto")
         if others:
             raise ValueError(f"there is nothing to pack in {path}: {NOTHING_TO_PACK[form.name]}")
-    check_wanted(place, JournalOptions({**given, "path": path, "format": "kestrel"}), kestrel, found)
+    check_wanted(place, JournalOptions({**given, "path": path, "format": "kestrel"}), kestrel, segments_of)
     disk = OsFs()
     try:
         spool = _ready(disk, place.path)
@@ -135,11 +135,11 @@ def _ready(disk: OsFs, path: str) -> Spool:
         raise SpoolInUse(f"{locked.holder or 'a server'} has {path} open; stop it first") from None
     except SpoolError as error:
         raise ValueError(str(error)) from None
-    found = spool.listing().kestrel
+    kestrel = spool.listing().kestrel
     if left := unfinished_work(disk, path):
         why = left[0].work.value
         raise ValueError(f"the last server left work to finish in {path}: {why}; start it once, stop it, and try again")
-    for queue, files in found.items():
+    for queue, files in kestrel.items():
         spool.recovery.finish_pack(queue, files)
     return spool
 

@@ -64,8 +64,8 @@ def refill(rows: DataFrame, since: str, until: str, queues: list[str], options: 
     if until:
         rows = rows.filter(F.col("addTime") < F.timestamp_millis(F.lit(moment_ms(until, "until", UTC))))
     if queues:
-        there = [] if "queue" not in rows.columns else [row[0] for row in rows.select("queue").distinct().collect()]
-        known = [name for name in there if name is not None]
+        names = [] if "queue" not in rows.columns else [row[0] for row in rows.select("queue").distinct().collect()]
+        known = [name for name in names if name is not None]
         wanted = QueuePatterns(Options({"queues": as_option(queues)}, {"queues"}, "replay"))
         if unmet := wanted.unmet(known):
             raise ValueError(no_queue(unmet[0], "what is to be put", known))

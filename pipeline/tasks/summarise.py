@@ -74,9 +74,9 @@ def _queues_of(spark: SparkSession, path: str, given: Mapping[str, str], sealed:
         parts = [Part(part.queue, [each for each in part.segments if not each.live]) for part in parts]
         parts = [part for part in parts if part.segments]
     large = [part for part in parts if part.bytes >= SINGLE_BYTES]
-    found = _in_parallel(spark, options.path, reading, large)
-    found |= _in_order(spark, options.path, reading, [part for part in parts if part.queue not in found])
-    return [found[part.queue] for part in parts]
+    summaries = _in_parallel(spark, options.path, reading, large)
+    summaries |= _in_order(spark, options.path, reading, [part for part in parts if part.queue not in summaries])
+    return [summaries[part.queue] for part in parts]
 
 
 def state_of(spark: SparkSession, path: str, given: Mapping[str, str]) -> DataFrame:
@@ -168,10 +168,10 @@ def _in_parallel(spark: SparkSession, url: str, reading: Reading, parts: list[Pa
     again = [(at, replace(tasks[at], entry=EntryState(counter))) for at, counter in _counters(tasks, first)]
     for (at, _), result in zip(again, run(spark, [task for _, task in again], _alone), strict=True):
         first[at] = result
-    found: dict[str, list[Any]] = {part.queue: [] for part in parts}
+    by_queue: dict[str, list[Any]] = {part.queue: [] for part in parts}
     for task, result in zip(tasks, first, strict=True):
-        found[task.segment.queue].append(result)
-    stood = {name: each for name, results in found.items() if (each := _stood(name, results)) is not None}
+        by_queue[task.segment.queue].append(result)
+    stood = {name: each for name, results in by_queue.items() if (each := _stood(name, results)) is not None}
     looks: list[tuple[str, int, Stretch]] = [
         (name, at, stretch) for name, (_, stretches) in stood.items() for at, stretch in stretches.items()
     ]
@@ -228,12 +228,12 @@ def _counters(tasks: list[SegmentTask], first: list[Any]) -> Iterator[tuple[int,
             counter = None
 
 
-def _stood(name: str, found: list[Any]) -> tuple[QueueSummary, dict[int, Stretch]] | None:
+def _stood(name: str, results: list[Any]) -> tuple[QueueSummary, dict[int, Stretch]] | None:
     """See `stand`. Return None if the results do not make a queue."""
-    if not all(isinstance(each, Summarised) for each in found):
+    if not all(isinstance(each, Summarised) for each in results):
         return None
     try:
-        return stand(name, found)
+        return stand(name, results)
     except EffectMismatch:
         return None
 
@@ -250,10 +250,10 @@ def _live_tasks(queue: QueueSummary) -> Iterator[QueueSummary]:
     for one in queue.found:
         low, high = max(first, state.taken), first + one.summary.added
         if low < high:
-            found = [each if each is one else _without_marks(each) for each in queue.found]
+            segments = [each if each is one else _without_marks(each) for each in queue.found]
             part = State([], {}, low, high, state.listed, 0, {})
             before = len(state.front) + low - state.taken
-            yield replace(queue, found=found, state=part, before=before)
+            yield replace(queue, found=segments, state=part, before=before)
         first += one.summary.added
 
 

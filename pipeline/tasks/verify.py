@@ -62,25 +62,25 @@ def verify(spark: SparkSession, path: str, given: Mapping[str, str]) -> list[Fin
     """
     options = JournalOptions({**given, "path": path})
     place = folder(options.path)
-    form, found = list_segments(place, options.format)
-    check_wanted(place, options, form, found)
+    form, by_queue = list_segments(place, options.format)
+    check_wanted(place, options, form, by_queue)
     reading = msgspec.structs.replace(
         options.reading, on_corrupt=OnCorrupt.PERMISSIVE, include_value=False, use_summaries=False
     )
     findings: dict[str, list[Finding]] = {}
     missed: dict[str, Vanished] = {}
     for _ in range(TRIES):
-        queues = {name: each for name, each in found.items() if name in options.queues and name not in findings}
+        queues = {name: each for name, each in by_queue.items() if name in options.queues and name not in findings}
         tasks = [(options.path, form.name, Part(name, segments), reading) for name, segments in sorted(queues.items())]
         results = dict(zip(sorted(queues), run_each(spark, tasks, _verify, lambda task: task[2].bytes), strict=True))
         findings |= {name: each for name, each in results.items() if not isinstance(each, Vanished)}
         missed = {name: each for name, each in results.items() if isinstance(each, Vanished)}
         if not missed:
             break
-        form, found = list_segments(place, options.format)
+        form, by_queue = list_segments(place, options.format)
     else:
         raise Vanished(f"queues {', '.join(missed)}, at each of {TRIES} tries: {next(iter(missed.values()))}")
-    return [finding for _, found in sorted(findings.items()) for finding in found]
+    return [finding for _, of_queue in sorted(findings.items()) for finding in of_queue]
 
 
 def _verify(task: tuple[str, str, Part, Reading]) -> list[Finding]:
@@ -94,14 +94,14 @@ def _verify(task: tuple[str, str, Part, Reading]) -> list[Finding]:
     for one in summarise_queue(place, part.segments, reading):
         segment, damage = one.segment, one.damage
         flaws = _unlike(place, segment)
-        found = Finding(
+        finding = Finding(
             part.queue, segment.file, segment.bytes, one.summary.added, "", 0, False, one.facts.strays, flaws
         )
         if damage is not None:
-            found = msgspec.structs.replace(
-                found, wrong=damage.why, at=damage.at, torn=damage.is_torn, unread_bytes=damage.lost_bytes
+            finding = msgspec.structs.replace(
+                finding, wrong=damage.why, at=damage.at, torn=damage.is_torn, unread_bytes=damage.lost_bytes
             )
-        findings.append(found)
+        findings.append(finding)
     return findings
 
 
@@ -122,10 +122,10 @@ def _by_rows(place: Folder, name: str, part: Part, reading: Reading) -> list[Fin
         noted: list[Damage] = []
         batches = view(place, Part(part.queue, [segment]), msgspec.structs.replace(reading, damages=noted))
         items = sum(batch["_corrupt"].null_count for batch in batches)
-        found = Finding(part.queue, segment.file, segment.bytes, items)
+        finding = Finding(part.queue, segment.file, segment.bytes, items)
         if damages := [damage for damage in noted if damage.file == segment.file]:
             wrong, at, torn = damages[-1].why, damages[-1].at, all(damage.is_torn for damage in damages)
             unread_bytes = segment.end - at
-            found = msgspec.structs.replace(found, wrong=wrong, at=at, torn=torn, unread_bytes=unread_bytes)
-        findings.append(found)
+            finding = msgspec.structs.replace(finding, wrong=wrong, at=at, torn=torn, unread_bytes=unread_bytes)
+        findings.append(finding)
     return findings

@@ -408,7 +408,7 @@ class Jobs:
             else:
                 ready[terms.queue].append(job)
             timers.set(job, moment_ms, now_ms)
-        for queue, found in ready.items():
-            queue.ready.fill(found)
-        for queue, found in scheduled.items():
-            queue.scheduled.fill(found)
+        for queue, jobs_of_queue in ready.items():
+            queue.ready.fill(jobs_of_queue)
+        for queue, jobs_of_queue in scheduled.items():
+            queue.scheduled.fill(jobs_of_queue)

@@ -47,10 +47,10 @@ def _is_readers(journal: Journal) -> TypeGuard[ReaderJournal]:
     protocol.
     """
     kind = type(journal)
-    found = _READERS.get(kind)
-    if found is None:
-        found = _READERS[kind] = isinstance(journal, ReaderJournal)
-    return found
+    is_reader = _READERS.get(kind)
+    if is_reader is None:
+        is_reader = _READERS[kind] = isinstance(journal, ReaderJournal)
+    return is_reader
 
 
 def recipients(queue: Queue) -> Sequence[Queue]:

@@ -150,11 +150,11 @@ class Stream:
         if chunks and item_id >= chunks[0].first_id:
             at = -1 if item_id >= chunks[-1].first_id else bisect_right(chunks, item_id, key=_first_id) - 1
             return chunks[at].items[item_id - chunks[at].first_id :]
-        found = self.log.read(item_id)
-        if found:
+        items = self.log.read(item_id)
+        if items:
             if len(self._flags) > 1:
-                self._recall_flags(found)
-            return found
+                self._recall_flags(items)
+            return items
         return chunks[0].items[:] if chunks else []
 
     def _recall_flags(self, items: list[Numbered]) -> None:

@@ -154,17 +154,17 @@ class NetClient:
             return []
         data, link.to_client = bytes(link.to_client), bytearray()
         self._heard += data
-        found = self._answers()
+        answers = self._answers()
         if (link.server_ended or link.is_reset) and not self.is_hung_up_on:
             self.is_hung_up_on = True
             if not self.why_over:
                 raise Violation(Kind.STOLEN, f"{self.name} is hung up on, and {len(self.unanswered)} requests wait")
             if (self._heard or self._items) and self.why_over not in ("the server stops", "silence"):
                 raise Violation(Kind.NO_ANSWER, f"{self.name} hears half an answer: {bytes(self._heard)[:60]!r}")
-        return found
+        return answers
 
     def _answers(self) -> list[Answer]:
-        found: list[Answer] = []
+        answers: list[Answer] = []
         while self._heard:
             if not self.unanswered and self._is_cut_short():
                 break
@@ -176,8 +176,8 @@ class NetClient:
             if answer.end:
                 self.unanswered.popleft()
             answer.is_aborted = any(request.want is Want.ABORT for request in self.unanswered)
-            found.append(answer)
-        return found
+            answers.append(answer)
+        return answers
 
     def may_end(self, request: Request, line: bytes) -> bool:
         """Tell whether this line can end the reply to `request`."""
@@ -190,7 +190,7 @@ class NetClient:
     def _next(self, request: Request) -> Answer | None:
         """Return the next part of the reply to `request`; None if it is incomplete."""
         while True:
-            line, newline, rest = bytes(self._heard).partition(b"\r\n")
+            line, newline, remaining = bytes(self._heard).partition(b"\r\n")
             if not newline:
                 return None
             if not line.startswith(b"VALUE "):
@@ -202,17 +202,17 @@ class NetClient:
             size = int(words[3])
             if request.want not in READS or words[1].partition(b"/")[0].decode() != request.queue:
                 raise Violation(Kind.NO_ANSWER, f"{self.name}: {line!r} is no answer to {request.line[:60]!r}")
-            if len(rest) < size + len(tail):
+            if len(remaining) < size + len(tail):
                 return None
-            self._heard = bytearray(rest[size + len(tail) :])
-            number = ITEM.match(rest)
-            if number is None or rest[size : size + len(tail)] != tail:
-                raise Violation(Kind.NO_ANSWER, f"{self.name} hears a strange item: {rest[:40]!r}")
+            self._heard = bytearray(remaining[size + len(tail) :])
+            number = ITEM.match(remaining)
+            if number is None or remaining[size : size + len(tail)] != tail:
+                raise Violation(Kind.NO_ANSWER, f"{self.name} hears a strange item: {remaining[:40]!r}")
             if request.want is Want.MONITOR:
                 return Answer(request, [int(number[1])], b"")
             self._items.append(int(number[1]))
             self._ids += map(int, words[4:])
-        self._heard = bytearray(rest)
+        self._heard = bytearray(remaining)
         items, self._items = self._items, []
         ids, self._ids = self._ids, []
         if not self.may_end(request, line) or (items and line != b"END"):

@@ -36,8 +36,8 @@ class CarefulLedger(Ledger):
         """
         if queue.line.present:
             raise Violation(Kind.LOST, f"{queue.name} goes with {queue.line.present} items that wait, without an undo")
-        found = [ITEM.match(each.item.data) for each in queue.open_reads.values()]
-        self.freed.update(int(match[1]) for match in found if match is not None)
+        matches = [ITEM.match(each.item.data) for each in queue.open_reads.values()]
+        self.freed.update(int(match[1]) for match in matches if match is not None)
 
 
 class DeletionRun(HubRun):

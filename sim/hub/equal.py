@@ -180,8 +180,8 @@ class EqualRun(HubRun):
     def _two_operations(self, target: str, *sources: str) -> list[Request]:
         """Return operations that bring items to `target` in preference to other queues."""
         rng, known = self.rng, self.world.broker.undos.by_id
-        there = [number for number, record in known.items() if record.queue == target][-2:]
-        undos = [operators.undoes(number, rng) for number in there]
+        candidates = [number for number, record in known.items() if record.queue == target][-2:]
+        undos = [operators.undoes(number, rng) for number in candidates]
         moves = [operators.moves(source, target, rng) for source in sources]
         purges = [operators.purges(queue, rng, no_undo=False) for queue in (target, sources[0])]
         if len(undos) == 2 and rng.random() < 0.7:

@@ -67,11 +67,11 @@ class IdRun(HubRun):
     def _strange(self, client: IdClient, before: list[Request]) -> dict[Held, int]:
         """Return the items that the client does not have open, and that no outstanding reply can show it."""
         opening = {each.queue for each in (*client.unanswered, *before) if each.want is Want.OPEN}
-        found = dict(client.ended)
+        strange = dict(client.ended)
         for other in self.clients:
             if isinstance(other, IdClient) and other is not client:
-                found |= other.by_id
-        return {which: item for which, item in found.items() if which[0] not in opening and which not in client.by_id}
+                strange |= other.by_id
+        return {which: item for which, item in strange.items() if which[0] not in opening and which not in client.by_id}
 
     def _asks(self, client: IdClient, want: Want, which: Held, item: int, *, is_held: bool) -> Request:
         request = Request(want, which[0], LINES[want].format(*which).encode(), item)

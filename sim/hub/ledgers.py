@@ -84,26 +84,26 @@ class Ledger:
         """Note that all items put to `queue` so far may be removed, with or without a reply."""
         self.freed.update(item for item, name in self.put.items() if name in self.together[queue])
 
-    def judge(self, found: Found) -> None:
+    def judge(self, content: Found) -> None:
         """Check what a start finds. Raises Violation."""
         for those in sorted(set(self.together.values()), key=sorted):
             queue = " + ".join(sorted(those))
-            items = [item for name in sorted(those) for item in found.get(name, [])]
-            there = set(items)
-            if len(there) != len(items):
+            items = [item for name in sorted(those) for item in content.get(name, [])]
+            present = set(items)
+            if len(present) != len(items):
                 raise Violation(Kind.DUPLICATED, f"{queue} holds {items}")
             if strange := [item for item in items if self.put.get(item) not in those]:
                 raise Violation(Kind.INVENTED, f"{queue} holds {strange}")
-            if again := sorted(there & self.done):
+            if again := sorted(present & self.done):
                 raise Violation(Kind.REDELIVERED, f"{queue} holds {again}, which were read or confirmed")
             stored = {item for name in those for item in self.stored[name]}
-            gone = stored - there - self.done - self.shown - self.freed
+            gone = stored - present - self.done - self.shown - self.freed
             loose = sum(self.loose[name] for name in those)
             if not (those & self.doomed) and len(gone) > loose:
                 raise Violation(Kind.LOST, f"{queue} has lost {sorted(gone)}, {loose} may be")
 
-    def go_on_from(self, found: Found) -> None:
-        self.stored = {name: set(found.get(name, ())) for name in QUEUES}
+    def go_on_from(self, content: Found) -> None:
+        self.stored = {name: set(content.get(name, ())) for name in QUEUES}
         self.loose.clear()
         self.doomed.clear()
 
@@ -169,22 +169,22 @@ class EqualLedger(Ledger):
         self.unheard.update((each.queue, each.item) for each in client.unanswered if each.want is Want.PUT)
         super().leaves(client)
 
-    def judge(self, found: Found) -> None:
+    def judge(self, content: Found) -> None:
         for those in sorted(set(self.together.values()), key=sorted):
-            there = Counter(item for name in those for item in found.get(name, []))
+            counts = Counter(item for name in those for item in content.get(name, []))
             missing = 0
             for item in PADDING:
                 most = sum(self.most[name, item] + self.unheard[name, item] for name in those)
-                if there[item] > most:
-                    raise Violation(Kind.DUPLICATED, f"{there[item]} items like #{item}#, {most} may be: {found}")
-                missing += max(0, sum(self.least[name, item] for name in those) - there[item])
+                if counts[item] > most:
+                    raise Violation(Kind.DUPLICATED, f"{counts[item]} items like #{item}#, {most} may be: {content}")
+                missing += max(0, sum(self.least[name, item] for name in those) - counts[item])
             loose = sum(self.loose[name] for name in those)
             if missing > loose and not (those & self.doomed):
-                raise Violation(Kind.LOST, f"{dict(self.least)} must be there, {loose} may be gone: {found}")
+                raise Violation(Kind.LOST, f"{dict(self.least)} must be there, {loose} may be gone: {content}")
 
-    def go_on_from(self, found: Found) -> None:
-        there = Counter((name, item) for name, items in found.items() for item in items)
-        self.least, self.most = there.copy(), there.copy()
+    def go_on_from(self, content: Found) -> None:
+        counted = Counter((name, item) for name, items in content.items() for item in items)
+        self.least, self.most = counted.copy(), counted.copy()
         for counts in (self.asked, self.unheard, self.late):
             counts.clear()
         self.loose.clear()

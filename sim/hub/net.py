@@ -91,8 +91,8 @@ class Net:
 
     def ready_events(self) -> list[tuple[int, int]]:
         """Return all events that are ready."""
-        found = [(fd, self.open[fd].ready() & (mask | ALWAYS)) for fd, mask in self._interest.items()]
-        return [event for event in found if event[1]]
+        events = [(fd, self.open[fd].ready() & (mask | ALWAYS)) for fd, mask in self._interest.items()]
+        return [event for event in events if event[1]]
 
     def _false_alarms(self, known: set[int]) -> list[tuple[int, int]]:
         """Return readiness that has passed when the hub reads, and events of descriptors that are closed already."""
@@ -153,8 +153,8 @@ class ServerSock:
             if link.client_ended:
                 return b""
             raise BlockingIOError(errno.EAGAIN, "recv")
-        there = min(count, len(link.to_server))
-        size = there if self._net.rng.random() < 0.6 else self._net.rng.randrange(1, there + 1)
+        available = min(count, len(link.to_server))
+        size = available if self._net.rng.random() < 0.6 else self._net.rng.randrange(1, available + 1)
         data = bytes(link.to_server[:size])
         del link.to_server[:size]
         return data
@@ -164,10 +164,10 @@ class ServerSock:
         link = self.link
         if link.is_reset or link.server_ended:
             raise BrokenPipeError(errno.EPIPE, "send")
-        there = min(len(data), WINDOW_BYTES - len(link.to_client))
-        if there <= 0:
+        room = min(len(data), WINDOW_BYTES - len(link.to_client))
+        if room <= 0:
             raise BlockingIOError(errno.EAGAIN, "send")
-        size = there if self._net.rng.random() < 0.7 else self._net.rng.randrange(1, there + 1)
+        size = room if self._net.rng.random() < 0.7 else self._net.rng.randrange(1, room + 1)
         link.to_client += data[:size]
         link.sent += data[:size]
         if link.client_gone:

@@ -113,18 +113,22 @@ class Operator(NetClient):
 
     def _next(self, request: Request) -> Answer | None:
         while True:
-            head, blank, rest = bytes(self._heard).partition(b"\r\n\r\n")
+            head, blank, remaining = bytes(self._heard).partition(b"\r\n\r\n")
             if not blank:
                 return None
             if head + blank != CONTINUE:
                 break
-            self._heard = bytearray(rest)
+            self._heard = bytearray(remaining)
         lines = head.split(b"\r\n")
         headers = dict(line.lower().split(b": ", 1) for line in lines[1:])
-        found = _chunks(rest) if b"transfer-encoding" in headers else _counted(rest, int(headers[b"content-length"]))
-        if found is None:
+        reply = (
+            _chunks(remaining)
+            if b"transfer-encoding" in headers
+            else _counted(remaining, int(headers[b"content-length"]))
+        )
+        if reply is None:
             return None
-        body, left = found
+        body, left = reply
         self._heard = bytearray(left)
         return self._understood(request, lines[0], body)
 
@@ -169,18 +173,18 @@ class Page(NetClient):
 
     def _answers(self) -> list[Answer]:
         if not self._has_head:
-            head, blank, rest = bytes(self._heard).partition(b"\r\n\r\n")
+            head, blank, remaining = bytes(self._heard).partition(b"\r\n\r\n")
             if not blank:
                 return []
             if not head.startswith(b"HTTP/1.1 200 ") or b"text/event-stream" not in head:
                 raise Violation(Kind.NO_ANSWER, f"{self.name}: {head[:60]!r} begins no stream of events")
-            self._has_head, self._heard = True, bytearray(rest)
-        while (found := _chunk(bytes(self._heard))) is not None:
-            piece, rest = found
-            self._heard = bytearray(rest)
+            self._has_head, self._heard = True, bytearray(remaining)
+        while (chunk := _chunk(bytes(self._heard))) is not None:
+            piece, remaining = chunk
+            self._heard = bytearray(remaining)
             self._body += piece
-        *events, rest = bytes(self._body).split(b"\n\n")
-        self._body = bytearray(rest)
+        *events, remaining = bytes(self._body).split(b"\n\n")
+        self._body = bytearray(remaining)
         for event in events:
             if event.startswith(b"data: "):
                 self._learn(json.loads(event[6:]))
@@ -203,27 +207,27 @@ def _data(item: dict[str, str]) -> bytes:
 
 def _chunk(heard: bytes) -> tuple[bytes, bytes] | None:
     """Return the first chunk, and what follows it; None if it is incomplete."""
-    line, newline, rest = heard.partition(b"\r\n")
+    line, newline, remaining = heard.partition(b"\r\n")
     if not newline:
         return None
     size = int(line, 16)
-    return (rest[:size], rest[size + 2 :]) if len(rest) >= size + 2 else None
+    return (remaining[:size], remaining[size + 2 :]) if len(remaining) >= size + 2 else None
 
 
-def _counted(rest: bytes, size: int) -> tuple[bytes, bytes] | None:
-    return (rest[:size], rest[size:]) if len(rest) >= size else None
+def _counted(received: bytes, size: int) -> tuple[bytes, bytes] | None:
+    return (received[:size], received[size:]) if len(received) >= size else None
 
 
-def _chunks(rest: bytes) -> tuple[bytes, bytes] | None:
+def _chunks(received: bytes) -> tuple[bytes, bytes] | None:
     body: list[bytes] = []
     while True:
-        line, newline, rest = rest.partition(b"\r\n")
+        line, newline, received = received.partition(b"\r\n")
         if not newline:
             return None
         size = int(line, 16)
-        if len(rest) < size + 2:
+        if len(received) < size + 2:
             return None
-        piece, rest = rest[:size], rest[size + 2 :]
+        piece, received = received[:size], received[size + 2 :]
         if not size:
-            return b"".join(body), rest
+            return b"".join(body), received
         body.append(piece)

@@ -35,10 +35,10 @@ class HomeLedger(Ledger):
         super().hears(client, answer)
         self._check_homes(answer.request.queue, answer.items)
 
-    def judge(self, found: Found) -> None:
-        super().judge(found)
+    def judge(self, content: Found) -> None:
+        super().judge(content)
         for home in HOMES:
-            self._check_homes(home, found.get(home, []))
+            self._check_homes(home, content.get(home, []))
 
     def _check_homes(self, queue: str, items: list[int]) -> None:
         if strange := [item for item in items if queue in HOMES and self.put.get(item) != queue]:
@@ -144,10 +144,10 @@ class RedriveRun(EqualRun):
             raise Violation(Kind.LOST, f"a redrive of {count} items makes {now} of {before}")
 
     def _lines(self) -> Lines:
-        found: Lines = {name: Counter() for name in QUEUES}
+        lines: Lines = {name: Counter() for name in QUEUES}
         for queue in self.world.broker.queues:
-            found[queue.name] = Counter(item.data[:8].rstrip(b".") for item in queue.line.walk())
-        return found
+            lines[queue.name] = Counter(item.data[:8].rstrip(b".") for item in queue.line.walk())
+        return lines
 
     def _one_of_operator(self, rng: Random) -> Request:
         draw, known = rng.randrange(100), list(self.world.broker.undos.by_id)

@@ -90,15 +90,15 @@ class HubRun(History):
 
     def content_of(self, disk: Disk) -> Found:
         try:
-            found = self.contents.of(disk)
+            content = self.contents.of(disk)
         except (*UNABLE, AssertionError) as failure:
             raise Violation(Kind.NO_START, f"a server on a copy of the disk: {failure!r}") from failure
-        return {name: [int(ITEM.match(data)[1]) for data in items] for name, items in found.items()}  # type: ignore[index]
+        return {name: [int(ITEM.match(data)[1]) for data in items] for name, items in content.items()}  # type: ignore[index]
 
-    def judge(self, found: Found, accident: Accident) -> Found:
+    def judge(self, content: Found, accident: Accident) -> Found:
         if not self.clients:  # otherwise clients may still receive replies that are unknown here
-            self.ledger.judge(found)
-        return found
+            self.ledger.judge(content)
+        return content
 
     def go_on_from(self, judged: Found) -> None:
         self.ledger.go_on_from(judged)
@@ -376,11 +376,11 @@ class HubRun(History):
 
     def _look_at_pages(self) -> None:
         """Check, after a rest, that each page knows the lengths of all queues. Raises Violation."""
-        there = {queue.name: len(queue.line) for queue in self.world.broker.queues}
+        lengths = {queue.name: len(queue.line) for queue in self.world.broker.queues}
         pages = [each for each in self.clients if isinstance(each, Page) and each.side is Side.OPEN]
         for page in pages:
-            if page.link.server is not None and not (page.is_told_all and page.table == there):
-                raise Violation(Kind.UNANSWERED, f"{page.name} is told of {page.table}, and there is {there}")
+            if page.link.server is not None and not (page.is_told_all and page.table == lengths):
+                raise Violation(Kind.UNANSWERED, f"{page.name} is told of {page.table}, and there is {lengths}")
 
     def _turn_until_idle(self) -> None:
         """Run turns until nothing happens any more, while all clients read."""

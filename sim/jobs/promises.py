@@ -17,32 +17,32 @@ Found = dict[bytes, JobRecord]
 States = list[JobRecord | None]
 
 
-def check_jobs(model: JobModel, found: Found, accident: Accident, *, has_holes: bool = False) -> Found:
+def check_jobs(model: JobModel, content: Found, accident: Accident, *, has_holes: bool = False) -> Found:
     """Check the found jobs, and return them as the base of the next life. `has_holes`: records were missing between
     others. Raises Violation.
     """
     promised = least(model, accident)
-    for id in sorted({*found, *model.base, *model.lapsed, *(fact.id for fact in model.facts)}):
+    for id in sorted({*content, *model.base, *model.lapsed, *(fact.id for fact in model.facts)}):
         allowed = possible(model, id, promised, has_holes=has_holes)
-        if found.get(id) not in allowed:
-            raise _explained(model, id, found.get(id), allowed, promised, accident)
+        if content.get(id) not in allowed:
+            raise _explained(model, id, content.get(id), allowed, promised, accident)
     if not has_holes:
-        _check_together(model, found, promised)
-    return found
+        _check_together(model, content, promised)
+    return content
 
 
 def possible(model: JobModel, id: bytes, promised: int, *, has_holes: bool = False) -> States:
     """Return every record that a job may have."""
     begins = _begins(model, id)
-    rest: list[list[Fact]] = []
+    unpromised: list[list[Fact]] = []
     for number, fact in model.facts_of(id):
         if number <= promised:
             begins = _unique([model.apply_change(each, fact) for each in begins])
-        elif rest and rest[-1][0].segment == fact.segment and not has_holes:
-            rest[-1].append(fact)
+        elif unpromised and unpromised[-1][0].segment == fact.segment and not has_holes:
+            unpromised[-1].append(fact)
         else:
-            rest.append([fact])
-    for facts in rest:
+            unpromised.append([fact])
+    for facts in unpromised:
         ends = list(begins)
         for fact in facts:
             begins = _unique([after for each in begins for after in _read(model, each, fact)])
@@ -61,16 +61,16 @@ def _read(model: JobModel, before: JobRecord | None, fact: Fact) -> States:
     return [after, before] if is_swapped else [after]
 
 
-def _check_together(model: JobModel, found: Found, promised: int) -> None:
+def _check_together(model: JobModel, content: Found, promised: int) -> None:
     """Check all jobs together if all unpromised changes are in one file. The state of all jobs must be the one after a
     first part of these changes.
     """
-    rest = model.facts[promised:]
-    if len({fact.segment for fact in rest}) > 1:
+    unpromised = model.facts[promised:]
+    if len({fact.segment for fact in unpromised}) > 1:
         return
     now = {fact.id: _begins(model, fact.id) for fact in model.facts}
     for at in range(len(model.facts) + 1):
-        if at >= promised and all(_agrees(model, id, found.get(id), now[id]) for id in now):
+        if at >= promised and all(_agrees(model, id, content.get(id), now[id]) for id in now):
             return
         if at < len(model.facts):
             fact = model.facts[at]
@@ -78,8 +78,8 @@ def _check_together(model: JobModel, found: Found, promised: int) -> None:
     raise Violation(Kind.NO_PREFIX, f"no first part of {len(model.facts)} facts, {promised} of them promised, fits")
 
 
-def _agrees(model: JobModel, id: bytes, found: JobRecord | None, states: States) -> bool:
-    return found in states or (found is None and id not in model.now)
+def _agrees(model: JobModel, id: bytes, record: JobRecord | None, states: States) -> bool:
+    return record in states or (record is None and id not in model.now)
 
 
 def _begins(model: JobModel, id: bytes) -> States:
@@ -95,21 +95,21 @@ def _unique(states: States) -> States:
 
 
 def _explained(
-    model: JobModel, id: bytes, found: JobRecord | None, allowed: States, promised: int, accident: Accident
+    model: JobModel, id: bytes, record: JobRecord | None, allowed: States, promised: int, accident: Accident
 ) -> Violation:
     number = number_of(id)
     may_be = ", or ".join("gone" if each is None else str(each) for each in allowed)
-    is_there = "gone" if found is None else str(found)
+    is_there = "gone" if record is None else str(record)
     story = f"job {number} after a {accident.value} is {is_there}; it may be {may_be}"
     story += f" (fact {promised} of {len(model.facts)})"
-    if found is None:
+    if record is None:
         return Violation(Kind.LOST, story)
     known = [each for each in allowed if each is not None]
     if not known:
         ever = id in model.base or any(True for _ in model.facts_of(id))
         return Violation(Kind.REDELIVERED if ever else Kind.INVENTED, story)
-    if not found.is_over and all(each.is_over for each in known):
+    if not record.is_over and all(each.is_over for each in known):
         return Violation(Kind.REDELIVERED, story)
-    if all(found.attempts < each.attempts for each in known):
+    if all(record.attempts < each.attempts for each in known):
         return Violation(Kind.TWO_HOLDERS, story)
     return Violation(Kind.NO_PREFIX, story)

@@ -152,13 +152,13 @@ class JobRun(History):
         workq = world.broker.workq
         if workq.trouble:
             raise Violation(Kind.NO_START, f"a server on a copy of the disk: {workq.trouble}")
-        found = Snapshot({id: record_of(job) for id, job in workq.jobs.by_id.items()})
-        found.has_holes = any(segment.corrupt_ranges for segment in workq.log.segments.values())
-        return found
+        snapshot = Snapshot({id: record_of(job) for id, job in workq.jobs.by_id.items()})
+        snapshot.has_holes = any(segment.corrupt_ranges for segment in workq.log.segments.values())
+        return snapshot
 
-    def judge(self, found: Snapshot, accident: Accident) -> Snapshot:
-        check_jobs(self.model, found, accident, has_holes=found.has_holes)
-        return found
+    def judge(self, snapshot: Snapshot, accident: Accident) -> Snapshot:
+        check_jobs(self.model, snapshot, accident, has_holes=snapshot.has_holes)
+        return snapshot
 
     def go_on_from(self, judged: Snapshot) -> None:
         self.model = JobModel(dict(judged), self.model.lapsed, self.workload.honours_max_fails)

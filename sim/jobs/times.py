@@ -101,12 +101,12 @@ class WallJobTimes(JobTimes):
         """Return the record of a job that a start serves. Raises Violation if the server lets it end, or come, at a
         wrong moment.
         """
-        found = record_of(job)
-        before = next((each for each in known if each.payload == found.payload), None)
+        record = record_of(job)
+        before = next((each for each in known if each.payload == record.payload), None)
         if before is None:
-            return found
-        found = structs.replace(found, created_ns=before.created_ns, time_ns=before.time_ns)
-        life, since_ms = self._lives[found.payload], self._clocks.since_start_ms
+            return record
+        record = structs.replace(record, created_ns=before.created_ns, time_ns=before.time_ns)
+        life, since_ms = self._lives[record.payload], self._clocks.since_start_ms
         doubt_ms = 0 if life.is_tied else self._clocks.doubt_ms
         if life.date_ns and doubt_ms is not None:
             comes_ms = -(-job.time_ns // NS_A_MS) + since_ms
@@ -116,10 +116,10 @@ class WallJobTimes(JobTimes):
         if life.date_ns and life.comes_ms is None:
             apart_ms, what = job.time_ns // NS_A_MS + since_ms - self._expected_ms(life), "comes"
         else:
-            apart_ms, what = job.limit_ms + since_ms - self.limit_ms(found), "ends"
+            apart_ms, what = job.limit_ms + since_ms - self.limit_ms(record), "ends"
         if abs(apart_ms) > TOLERANCE_MS:
-            raise Violation(Kind.LOST, f"a job {what} {apart_ms} ms after its time: {found}")
-        return found
+            raise Violation(Kind.LOST, f"a job {what} {apart_ms} ms after its time: {record}")
+        return record
 
     def limit_ms(self, record: JobRecord) -> int:
         life = self._lives[record.payload]

@@ -71,18 +71,18 @@ def kept_is_late() -> Iterator[None]:
         return lambda self, then, now_ms: then(now_ms)
 
     def copy(right: Any) -> Any:
-        def copy(self: RunningMove, found: SliceUnderWay, now_ms: int) -> None:
-            unsaid = replaced(RunningMove, "note_kept", lambda right: lambda self, found: None)
+        def copy(self: RunningMove, slice_: SliceUnderWay, now_ms: int) -> None:
+            unsaid = replaced(RunningMove, "note_kept", lambda right: lambda self, slice_: None)
             with unsaid, replaced(TransferOperation, "after_file", at_once):
-                right(self, found, now_ms)
+                right(self, slice_, now_ms)
 
         return copy
 
     def settled_with_kept(right: Any) -> Any:
-        def note_settled(self: RunningMove, found: SliceUnderWay) -> None:
-            if self.record is not None and found.sent < len(found.taken):
-                self.write(Kept(self.record.content.settled, list(range(found.sent, len(found.taken)))))
-            right(self, found)
+        def note_settled(self: RunningMove, slice_: SliceUnderWay) -> None:
+            if self.record is not None and slice_.sent < len(slice_.taken):
+                self.write(Kept(self.record.content.settled, list(range(slice_.sent, len(slice_.taken)))))
+            right(self, slice_)
 
         return note_settled
 

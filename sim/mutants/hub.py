@@ -122,9 +122,9 @@ def overtaken() -> Any:
     def make(right: Any) -> Any:
         def collect(self: Connection, durable: int) -> bool:
             before, self.unsent = self.unsent, b""
-            found = bool(right(self, durable))
+            has_collected = bool(right(self, durable))
             self.unsent = b"".join((self.unsent, before))
-            return found
+            return has_collected
 
         return collect
 

@@ -54,11 +54,11 @@ def sweep_takes_living() -> Any:
 def sweep_leaves_no_place() -> Any:
     def make(right: Any) -> Any:
         def sweep(self: Line, *args: Any) -> Any:
-            found = right(self, *args)
+            count = right(self, *args)
             here = deque(item for item in self.in_memory if not is_remnant(item))
             gone, self.in_memory = len(self.in_memory) - len(here), here
             self.remnants, self.expiring = self.remnants - gone, self.expiring - gone
-            return found
+            return count
 
         return sweep
 

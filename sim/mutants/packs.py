@@ -25,8 +25,8 @@ from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
 def payload_searched() -> Any:
     def make(right: Any) -> Any:
         def search(self: SegmentReader, bad_at: int) -> int:
-            rest = self._read(bad_at + 1, self.size)
-            return bad_at + 1 + find_frame(rest, 0, complete=True)
+            data = self._read(bad_at + 1, self.size)
+            return bad_at + 1 + find_frame(data, 0, complete=True)
 
         return search
 
@@ -56,9 +56,9 @@ def stand_ins_served() -> Any:
 @mutant("stand-ins in front of the item that is read back count as lost", "packing")
 def taken_counted_as_lost() -> Any:
     def make(right: Any) -> Any:
-        def consume(self: ReadBehind, found: list[Item], count_max: int) -> Any:
+        def consume(self: ReadBehind, items: list[Item], count_max: int) -> Any:
             self._wanted = 0
-            return right(self, found, count_max)
+            return right(self, items, count_max)
 
         return consume
 

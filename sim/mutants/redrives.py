@@ -16,12 +16,12 @@ from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
 @mutant("an undo looks for all items of a redrive in the first home", "hub-redrive")
 def first_home() -> Any:
     def make(right: Any) -> Any:
-        def learn(self: RunningReturn, found: Any, now_ms: int) -> None:
+        def learn(self: RunningReturn, read_back: Any, now_ms: int) -> None:
             assert self.record is not None
             content = self.record.content
             before = content.slices
             content.slices = [replace(each, target=before[0].target) for each in before]
-            right(self, found, now_ms)
+            right(self, read_back, now_ms)
             content.slices = before
 
         return learn

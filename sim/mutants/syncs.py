@@ -119,9 +119,9 @@ def half_a_mark() -> Iterator[None]:
 def lapsed_child_forgotten() -> Any:
     def make(right: Any) -> Any:
         def targets(self: Queues, name: str, now_ms: int) -> Any:
-            found = right(self, name, now_ms)
-            is_shared = isinstance(found[-1].queue, StreamQueue)
-            return found[-1:] if is_shared else found
+            targets = right(self, name, now_ms)
+            is_shared = isinstance(targets[-1].queue, StreamQueue)
+            return targets[-1:] if is_shared else targets
 
         return targets
 

@@ -103,10 +103,10 @@ def unpinned_slices() -> Any:
     def make(right: Any) -> Any:
         def send(self: TransferOperation, *rest: Any) -> None:
             right(self, *rest)
-            found = self._under_way[-1]
-            for end in found.ends:
+            slice_ = self._under_way[-1]
+            for end in slice_.ends:
                 end.open_transfers -= 1
-            found.ends = []
+            slice_.ends = []
 
         return send
 
@@ -126,12 +126,12 @@ def cut_off_forgotten() -> Any:
 @mutant("what is moved back stays where it was moved to", "hub-undo")
 def moved_back_twice() -> Any:
     def make(right: Any) -> Any:
-        def remove(self: TransferOperation, found: SliceUnderWay, now_ms: int) -> None:
+        def remove(self: TransferOperation, slice_: SliceUnderWay, now_ms: int) -> None:
             if isinstance(self, RunningReturn):
-                for taken in found.taken[: found.sent]:
+                for taken in slice_.taken[: slice_.sent]:
                     item = taken.item
-                    found.source.add(Item(item.data, item.added_ms, item.expires_ms), now_ms, forced=True)
-            right(self, found, now_ms)
+                    slice_.source.add(Item(item.data, item.added_ms, item.expires_ms), now_ms, forced=True)
+            right(self, slice_, now_ms)
 
         return remove
 
@@ -141,10 +141,10 @@ def moved_back_twice() -> Any:
 @mutant("what is passed on the way to a moved item is dropped", "hub-undo")
 def passed_dropped() -> Any:
     def make(right: Any) -> Any:
-        def drop_passed(self: RunningReturn, there: Queue) -> Any:
-            while (head := there.line.head()) is not None and self._lookup.key(head) is None:
-                there.drop_head()
-            return right(self, there)
+        def drop_passed(self: RunningReturn, source: Queue) -> Any:
+            while (head := source.line.head()) is not None and self._lookup.key(head) is None:
+                source.drop_head()
+            return right(self, source)
 
         return drop_passed
 

@@ -303,8 +303,8 @@ class Checker:
             self._answered(client, request, answer)
         ended = self.ended - before
         names = self._rests_on(request, answer, ended)
-        found = [self.models[name] for name in names if name in self.models]
-        return [acknowledgement_of(model) for model in found if request.want is Want.DELETE or model.queue is not None]
+        models = [self.models[name] for name in names if name in self.models]
+        return [acknowledgement_of(model) for model in models if request.want is Want.DELETE or model.queue is not None]
 
     def on_arrival(self, mark: Acknowledgement) -> None:
         acknowledged(mark)

@@ -89,7 +89,7 @@ def synced(model: QueueModel, began_ms: int) -> None:
 
 def check(
     models: dict[str, QueueModel],
-    found: dict[str, list[bytes]],
+    content: dict[str, list[bytes]],
     accident: Accident,
     *,
     sync_failed: bool = False,
@@ -98,13 +98,15 @@ def check(
     """Check what was found, and return what each queue has now, as records. `sync_failed`: a failed sync ended the
     process, at `now_ms`. Raises Violation.
     """
-    for name in found:
+    for name in content:
         if name not in models:
-            raise Violation(Kind.INVENTED, f"queue {name} holds {listed(found[name])}, and nothing was ever put to it")
+            raise Violation(
+                Kind.INVENTED, f"queue {name} holds {listed(content[name])}, and nothing was ever put to it"
+            )
     for model in models.values():
         model.note_settings()  # a reload may have come in the uncommitted tick
     fits = {
-        name: _fits(model, found.get(name, []), accident, sync_failed or _was_lax(models, name), now_ms)
+        name: _fits(model, content.get(name, []), accident, sync_failed or _was_lax(models, name), now_ms)
         for name, model in models.items()
     }
     chosen = {name: _consistent(models, fits, name) for name in models}
@@ -127,10 +129,10 @@ def _consistent(models: dict[str, QueueModel], fits: dict[str, list[Fit]], name:
     """
     why: Violation | None = None
     for fit in fits[name]:
-        found = _disagreement(models, fits, name, fit)
-        if found is None:
+        disagreement = _disagreement(models, fits, name, fit)
+        if disagreement is None:
             return fit
-        why = why or found
+        why = why or disagreement
     assert why is not None
     raise why
 
@@ -160,34 +162,34 @@ def least(model: Promised, accident: Accident) -> int:
     return model.promised_after_power_loss
 
 
-def _fits(model: QueueModel, found: list[bytes], accident: Accident, may_have_holes: bool, now_ms: int) -> list[Fit]:
+def _fits(model: QueueModel, items: list[bytes], accident: Accident, may_have_holes: bool, now_ms: int) -> list[Fit]:
     if not model.is_journaled:
-        if found:
-            raise Violation(Kind.INVENTED, f"{model.name} keeps no journal, and holds {listed(found)} after a restart")
+        if items:
+            raise Violation(Kind.INVENTED, f"{model.name} keeps no journal, and holds {listed(items)} after a restart")
         return [Fit(len(model.facts), [], [], [])]
     since = least(model, accident)
     if model.is_reader:
         # A failed sync in one thread can let the next one, in the other thread, succeed without the lost bytes.
-        fits = reader_fits(model, found, since, may_have_holes=may_have_holes and accident is Accident.POWER)
+        fits = reader_fits(model, items, since, may_have_holes=may_have_holes and accident is Accident.POWER)
     else:
-        fits = [fit for count, state in model.states(since) for fit in matches(state, found, count, now_ms)]
-    if model.is_being_removed and not found:
+        fits = [fit for count, state in model.states(since) for fit in matches(state, items, count, now_ms)]
+    if model.is_being_removed and not items:
         fits.append(Fit(len(model.facts), [], [], []))
     if not fits:
-        raise _explained(model, found, since, accident)
+        raise _explained(model, items, since, accident)
     return fits
 
 
-def _explained(model: QueueModel, found: list[bytes], since: int, accident: Accident) -> Violation:
+def _explained(model: QueueModel, items: list[bytes], since: int, accident: Accident) -> Violation:
     """Return the violation, in the client's terms, if no part of the history fits."""
     ever = Counter(record.data for record in model.base)
     ever.update(fact.record.data for fact in model.facts if fact.record is not None)
     _, promised = next(model.states(since))
     expected = [record.data for record in promised.recovered()]
     gone_later = _taken_since(model, since)
-    story = f"{model.name} after a {accident.value}: found {listed(found)}, promised {listed(expected)}"
+    story = f"{model.name} after a {accident.value}: found {listed(items)}, promised {listed(expected)}"
     story += f" (fact {since} of {len(model.facts)})" if since < len(model.facts) else ""
-    have = Counter(found)
+    have = Counter(items)
     if strange := have - ever:
         kind = Kind.INVENTED if any(data not in ever for data in strange) else Kind.DUPLICATED
         return Violation(kind, f"{story}; too much: {listed(sorted(strange))}")
@@ -197,7 +199,7 @@ def _explained(model: QueueModel, found: list[bytes], since: int, accident: Acci
     if back := have - Counter(expected) - later:
         return Violation(Kind.REDELIVERED, f"{story}; gone for good before: {listed(sorted(back))}")
     same = any(
-        Counter(found) == Counter(record.data for record in state.recovered()) for _, state in model.states(since)
+        Counter(items) == Counter(record.data for record in state.recovered()) for _, state in model.states(since)
     )
     return Violation(Kind.ORDER if same else Kind.NO_PREFIX, story)
 
@@ -226,32 +228,32 @@ class Fit(Struct, eq=False):
     records: list[Record]
 
 
-def matches(state: State, found: list[bytes], count: int, now_ms: int = 0) -> list[Fit]:
-    """Return the ways in which `found` is this state, except for items whose copy may have arrived elsewhere, and for
+def matches(state: State, items: list[bytes], count: int, now_ms: int = 0) -> list[Fit]:
+    """Return the ways in which `items` is this state, except for items whose copy may have arrived elsewhere, and for
     expired ones: a rewrite may have kept only their places, and a running undo may have removed these.
 
     There can be several ways: of equal items any may be the one that has left.
     """
     records = state.recovered()
-    # By how much of `found` is explained, and which items with a copy elsewhere are in that part.
+    # By how much of `items` is explained, and which items with a copy elsewhere are in that part.
     ways: dict[tuple[int, tuple[int, ...]], Fit] = {(0, ()): Fit(count, [], [], [])}
     for number, record in enumerate(records):
-        fewest = len(found) - (len(records) - number - 1)
+        fewest = len(items) - (len(records) - number - 1)
         further: dict[tuple[int, tuple[int, ...]], Fit] = {}
         for (at, stayed), fit in ways.items():
-            if at < len(found) and (record.data == found[at] or (found[at] == SWEPT and record.is_over(now_ms))):
+            if at < len(items) and (record.data == items[at] or (items[at] == SWEPT and record.is_over(now_ms))):
                 here = stayed if record.moved_to is None else (*stayed, number)
-                further.setdefault((at + 1, here), _with_item(fit, record, is_swept=found[at] == SWEPT))
+                further.setdefault((at + 1, here), _with_item(fit, record, is_swept=items[at] == SWEPT))
             if at >= fewest and (record.moved_to is not None or record.is_over(now_ms)):
                 further.setdefault((at, stayed), _without_item(fit, record))
         ways = further
-    return [fit for (at, _), fit in ways.items() if at == len(found)]
+    return [fit for (at, _), fit in ways.items() if at == len(items)]
 
 
 def _with_item(fit: Fit, record: Record, *, is_swept: bool) -> Fit:
-    there = replace(record, expires_ms=REMNANT_MS, date_ms=0) if is_swept else record
+    remnant = replace(record, expires_ms=REMNANT_MS, date_ms=0) if is_swept else record
     stayed = fit.stayed if record.moved_to is None else [*fit.stayed, (record, record.moved_to)]
-    return Fit(fit.count, stayed, fit.left, [*fit.records, there])
+    return Fit(fit.count, stayed, fit.left, [*fit.records, remnant])
 
 
 def _without_item(fit: Fit, record: Record) -> Fit:
@@ -276,15 +278,15 @@ class Entry(Struct, eq=False):
         return 0 < self.went <= promised
 
 
-def reader_fits(model: QueueModel, found: list[bytes], promised: int, *, may_have_holes: bool) -> list[Fit]:
-    """Return the ways in which `found` is a state of a reader: with the most changes possible, and with the fewest; []
+def reader_fits(model: QueueModel, items: list[bytes], promised: int, *, may_have_holes: bool) -> list[Fit]:
+    """Return the ways in which `items` is a state of a reader: with the most changes possible, and with the fewest; []
     if it is none. Items are in the order in which they came, including those that were open or returned.
 
     `may_have_holes`: the end of a segment may be lost although the beginning of the next is there.
     """
     entries = _entries(model)
     fits: list[Fit] = []
-    for chosen in _choices(entries, found, promised, may_have_holes):
+    for chosen in _choices(entries, items, promised, may_have_holes):
         came = [] if may_have_holes else [entry.came for entry in chosen]
         fewest = max([promised, *came])
         stayed, left = _moved(entries, chosen, fewest)
@@ -311,7 +313,7 @@ def _moved(entries: list[Entry], chosen: list[Entry], fewest: int) -> tuple[Move
 
 def _entries(model: QueueModel) -> list[Entry]:
     entries = [Entry(record, 0) for record in model.base]
-    there = {id(entry.record): entry for entry in entries}
+    by_record = {id(entry.record): entry for entry in entries}
     state = model.first_state()
     for number, fact in enumerate(model.facts, 1):
         record = state.apply(fact)
@@ -319,28 +321,28 @@ def _entries(model: QueueModel) -> list[Entry]:
             assert record is not None
             entry = Entry(record, number, number if fact.verb is Verb.PASS else 0)
             entries.append(entry)
-            there[id(record)] = entry
+            by_record[id(record)] = entry
         elif fact.verb is Verb.REMOVE or fact.verb is Verb.CONFIRM:
-            there[id(record)].went = number
+            by_record[id(record)].went = number
         elif fact.verb is Verb.END:
             for entry in entries:
                 entry.went = entry.went or number
     return entries
 
 
-def _choices(entries: list[Entry], found: list[bytes], promised: int, may_have_holes: bool) -> list[list[Entry]]:
-    """Return the entries that make up `found`, in their order. There can be several ways, because an item may have left
+def _choices(entries: list[Entry], items: list[bytes], promised: int, may_have_holes: bool) -> list[list[Entry]]:
+    """Return the entries that make up `items`, in their order. There can be several ways, because an item may have left
     and returned.
     """
-    # By how much of `found` is explained, and whether an item is missing after which no other may be there.
+    # By how much of `items` is explained, and whether an item is missing after which no other may be there.
     ways: dict[tuple[int, bool], list[Entry]] = {(0, False): []}
     for entry in entries:
         further: dict[tuple[int, bool], list[Entry]] = {}
         for (at, is_cut), chosen in ways.items():
-            fits = at < len(found) and not is_cut and entry.record.data == found[at]
+            fits = at < len(items) and not is_cut and entry.record.data == items[at]
             if fits and not entry.must_be_gone(promised):
                 further[at + 1, False] = [*chosen, entry]
             if not entry.must_be_there(promised):
                 further.setdefault((at, is_cut or not (entry.went or entry.record.moved_to or may_have_holes)), chosen)
         ways = further
-    return [chosen for (at, _), chosen in ways.items() if at == len(found)]
+    return [chosen for (at, _), chosen in ways.items() if at == len(items)]

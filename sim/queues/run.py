@@ -162,8 +162,8 @@ class QueueRun(History):
                 if data != SWEPT and data not in self.puts:
                     raise Violation(Kind.INVENTED, f"{queue} has {shown(data)} when its newest files are lost")
 
-    def judge(self, found: Found, accident: Accident) -> Bases:
-        return check(self.models, found, accident, sync_failed=self.sync_failed, now_ms=self.checker.now_ms)
+    def judge(self, content: Found, accident: Accident) -> Bases:
+        return check(self.models, content, accident, sync_failed=self.sync_failed, now_ms=self.checker.now_ms)
 
     def go_on_from(self, judged: Bases) -> None:
         self.models = {name: QueueModel(name, records) for name, records in judged.items()}

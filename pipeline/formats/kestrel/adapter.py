@@ -71,13 +71,13 @@ class KestrelAdapter:
 
     def queues(self, listing: list[tuple[str, int]]) -> dict[str, list[JournalSegment]]:
         sizes = dict(listing)
-        found, _ = kestrel_files.sort_out([(name, True) for name, _ in listing])
+        by_queue, _ = kestrel_files.sort_out([(name, True) for name, _ in listing])
         return {
             queue: [
                 JournalSegment(queue, name, 0, sizes[name], name == queue, number, files.archives.get(name, 0))
                 for number, name in enumerate(files_in_order(files))
             ]
-            for queue, files in found.items()
+            for queue, files in by_queue.items()
             if not files.holds_nothing
         }
 
@@ -90,9 +90,9 @@ class KestrelAdapter:
         cuts: list[tuple[int, int]] = []
         file = folder.open(segment.file)
         try:
-            for found in OpsReader(segment, False).batches(file):
-                offsets, latest = np.asarray(found["offset"]), newest_ms(found)
-                rows = cuttable(found)
+            for ops in OpsReader(segment, False).batches(file):
+                offsets, latest = np.asarray(ops["offset"]), newest_ms(ops)
+                rows = cuttable(ops)
                 rows = rows[rows < len(offsets)]
                 while len(cuts) < parts - 1:
                     fit = rows[offsets[rows] >= segment.begin + step * (len(cuts) + 1)]
@@ -115,18 +115,18 @@ class KestrelAdapter:
                 if found_end.records <= max_records:
                     return found_end
                 reader = OpsReader(segment, False)
-            for found in reader.batches(file):
-                ends = np.append(np.asarray(found["offset"])[1:], reader.scanned)
-                places = cuttable(found)
+            for ops in reader.batches(file):
+                ends = np.append(np.asarray(ops["offset"])[1:], reader.scanned)
+                places = cuttable(ops)
                 fits = (ends[places - 1] <= segment.begin + max_bytes) & (places + records <= max_records)
                 if len(fits) and not reach.records:
                     fits[0] = True
                 if fits.any():
                     rows = int(places[fits][-1])
-                    reach = BatchEnd(int(ends[rows - 1]), None, records + rows, int(newest_ms(found)[rows - 1]))
+                    reach = BatchEnd(int(ends[rows - 1]), None, records + rows, int(newest_ms(ops)[rows - 1]))
                 if not fits.all():
                     return reach
-                records += found.num_rows
+                records += ops.num_rows
         except Corrupt as error:
             return reach._replace(damage=error)
         finally:
@@ -137,8 +137,8 @@ class KestrelAdapter:
         file = folder.open(segment.file)
         latest = 0
         try:
-            for found in OpsReader(JournalSegment(segment.queue, segment.file, 0, segment.begin), False).batches(file):
-                latest = int(newest_ms(found)[-1])
+            for ops in OpsReader(JournalSegment(segment.queue, segment.file, 0, segment.begin), False).batches(file):
+                latest = int(newest_ms(ops)[-1])
         except Corrupt:
             pass
         finally:
@@ -178,19 +178,19 @@ class KestrelAdapter:
         return views[name]
 
 
-def cuttable(found: pa.RecordBatch) -> Any:
+def cuttable(ops: pa.RecordBatch) -> Any:
     """Return the numbers of rows at which a batch may be cut, rising: not between a SAVE_XID and the item that it may
     belong to, nor within the items that one record lists.
     """
-    kinds = found["op"]
+    kinds = ops["op"]
     is_saved = np.asarray(pc.equal(kinds, "save_xid"))
     goes_on = np.append(np.asarray(pc.equal(kinds, "listed"))[1:], False)
     return np.flatnonzero(~is_saved & ~goes_on) + 1
 
 
-def newest_ms(found: pa.RecordBatch) -> Any:
+def newest_ms(ops: pa.RecordBatch) -> Any:
     """Return `asOf` in ms, 0 for none."""
-    return np.asarray(found["asOf"].view(pa.int64()).fill_null(0)) // 1000
+    return np.asarray(ops["asOf"].view(pa.int64()).fill_null(0)) // 1000
 
 
 def files_in_order(files: Files) -> list[str]:

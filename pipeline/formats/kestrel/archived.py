@@ -170,14 +170,14 @@ class ArchiveReader:
 
     def _in_order(self) -> list[ArchivedFile]:
         """Return the files in the order of records. Raises IncompleteArchive if rows are missing."""
-        found, count = [], 0
+        files, count = [], 0
         for file in self.queue.files:
             with self.open(file) as parquet:
                 name, at, _ = bounds_of(parquet, 0)
                 count += parquet.metadata.num_rows
-            found.append(((file.batch, *_place_of(self.queue.queue, name), at), file))
+            files.append(((file.batch, *_place_of(self.queue.queue, name), at), file))
         check_rows(self.queue, count)
-        return [file for _, file in sorted(found)]
+        return [file for _, file in sorted(files)]
 
     def _first_late(self, rows: pa.RecordBatch) -> int:
         """Return the first row after the requested end, or the number of rows: an item that was added too late, the
@@ -227,8 +227,8 @@ class ArchiveFinder:
         rows: list[dict[str, Any]] = []
         for group in self.groups:
             if group.lists:
-                found = self._rows(group)
-                rows += found.filter(pc.equal(found["op"], OPS[LISTED])).to_pylist()
+                group_rows = self._rows(group)
+                rows += group_rows.filter(pc.equal(group_rows["op"], OPS[LISTED])).to_pylist()
         return dict(enumerate(rows))
 
     def _items(self, group: RowGroup) -> pa.RecordBatch:

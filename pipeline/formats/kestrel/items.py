@@ -130,17 +130,17 @@ def read_items(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Reco
     tally.note_remaining()
     number, id_floor = 0, ID_FLOOR_MIN
     for segment in part.segments:
-        for found in _items(folder, segment, reading.include_value):
-            ids, id_floor = item_ids(found, number, id_floor)
-            yield _rows(found, ids, number, tally)
-            number += found.num_rows
+        for ops in _items(folder, segment, reading.include_value):
+            ids, id_floor = item_ids(ops, number, id_floor)
+            yield _rows(ops, ids, number, tally)
+            number += ops.num_rows
 
 
 def _items(folder: Folder, segment: JournalSegment, include_value: bool) -> Iterator[pa.RecordBatch]:
     file = folder.open(segment.file)
     try:
-        for found in OpsReader(segment, include_value).batches(file):
-            items = found.filter(pc.is_in(found["op"], ITEM_OPS))
+        for ops in OpsReader(segment, include_value).batches(file):
+            items = ops.filter(pc.is_in(ops["op"], ITEM_OPS))
             if items.num_rows:
                 yield items
     except Corrupt:
@@ -156,7 +156,7 @@ def _rows(items: pa.RecordBatch, ids: pa.Array, first: int, tally: Tally) -> pa.
     deliveries = (packed >> FATE_BITS).astype(np.int32)
     for row in np.flatnonzero(deliveries == DELIVERIES_MAX):
         deliveries[row] = tally.many[first + int(row)]
-    found = {name: items[name] for name in items.schema.names if name in ITEMS.names}
-    found |= {"id": ids, "state": STATES.take(fates), "endedBy": ENDED_BY.take(fates)}
-    made = batch(ITEMS, found | {"deliveries": pa.array(deliveries)}, rows)
+    columns = {name: items[name] for name in items.schema.names if name in ITEMS.names}
+    columns |= {"id": ids, "state": STATES.take(fates), "endedBy": ENDED_BY.take(fates)}
+    made = batch(ITEMS, columns | {"deliveries": pa.array(deliveries)}, rows)
     return made.filter(pc.not_equal(items["op"], OPS[STAND_IN]))

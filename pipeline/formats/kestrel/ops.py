@@ -126,17 +126,17 @@ class OpsReader:
                 raise Vanished(f"only {self.at + len(piece)} of {end} bytes are left: {GONE}")
             at = 0
             while at < len(piece):
-                found = Found()
-                error = self._scan(piece, at, end - self.at - len(piece), found)
-                self.scanned = self.at + found.stop
-                if found.starts:
-                    yield self._batch(piece, found)
+                records = Found()
+                error = self._scan(piece, at, end - self.at - len(piece), records)
+                self.scanned = self.at + records.stop
+                if records.starts:
+                    yield self._batch(piece, records)
                 if error is not None:
-                    error.at = self.at + found.stop
+                    error.at = self.at + records.stop
                     raise error
-                if found.stop == at:
+                if records.stop == at:
                     break
-                at = found.stop
+                at = records.stop
             self.at += at
             want = PIECE_BYTES if at else 2 * want
 
@@ -147,49 +147,49 @@ class OpsReader:
         data = file.read(self.at, self.segment.bytes)
         if len(data) < self.segment.bytes:
             raise Vanished(f"only {self.at + len(data)} of {self.segment.end} bytes are left: {GONE}")
-        found = Found()
-        error = self._scan(data, 0, 0, found)
-        if len(found.starts) >= BATCH_ROWS:
+        records = Found()
+        error = self._scan(data, 0, 0, records)
+        if len(records.starts) >= BATCH_ROWS:
             return None
         if error is not None:
-            error.at = self.at + found.stop
-        elif found.stop < len(data):
-            error = Truncated(at=self.at + found.stop)
-        rows = len(found.starts)
-        while rows and data[found.starts[rows - 1]] == SAVE_XID:
+            error.at = self.at + records.stop
+        elif records.stop < len(data):
+            error = Truncated(at=self.at + records.stop)
+        rows = len(records.starts)
+        while rows and data[records.starts[rows - 1]] == SAVE_XID:
             rows -= 1
-        stop = found.starts[rows] if rows < len(found.starts) else found.stop
-        for row, start in enumerate(found.starts[:rows]):
-            if row in found.others:
-                added_ms = found.others[row][1].added_ms
+        stop = records.starts[rows] if rows < len(records.starts) else records.stop
+        for row, start in enumerate(records.starts[:rows]):
+            if row in records.others:
+                added_ms = records.others[row][1].added_ms
             else:
                 added_ms = ADD_TIME.unpack_from(data, start + SIZE_END)[0] if data[start] == ADDX else 0
             if self._latest_ms < added_ms < TIME_MS_MAX:
                 self._latest_ms = added_ms
         return BatchEnd(self.at + stop if rows else self.segment.begin, error, rows, self._latest_ms)
 
-    def _scan(self, data: bytes, at: int, rest_bytes: int, found: Found) -> Corrupt | None:
+    def _scan(self, data: bytes, at: int, rest_bytes: int, records: Found) -> Corrupt | None:
         """Find the records of at most one batch. Return the damage that ends it."""
         end, limit = len(data), len(data) + rest_bytes
         end_read = end if self.include_value else limit  # without payloads the last one may reach behind the piece
         full = at + BATCH_BYTES
         try:
-            while len(found.starts) < BATCH_ROWS and at < min(end, full):
-                at = self._common(data, at, min(end_read, full), found.starts)
-                if at >= end or len(found.starts) >= BATCH_ROWS:
+            while len(records.starts) < BATCH_ROWS and at < min(end, full):
+                at = self._common(data, at, min(end_read, full), records.starts)
+                if at >= end or len(records.starts) >= BATCH_ROWS:
                     break
-                record_at, at = at, self._other(data, at, rest_bytes, found)
+                record_at, at = at, self._other(data, at, rest_bytes, records)
                 if at > end_read:
                     at = record_at  # the payload of an ADDX goes on behind the piece
-                    found.starts.pop()
-                    found.others.pop(len(found.starts))
+                    records.starts.pop()
+                    records.others.pop(len(records.starts))
                     break
         except NeedMore:
             pass
         except Corrupt as error:
-            found.stop = at
+            records.stop = at
             return error
-        found.stop = at
+        records.stop = at
         return None
 
     def _common(self, data: bytes, at: int, end_read: int, starts: list[int]) -> int:
@@ -215,22 +215,22 @@ class OpsReader:
                 at += size
         return at
 
-    def _other(self, data: bytes, at: int, rest_bytes: int, found: Found) -> int:
+    def _other(self, data: bytes, at: int, rest_bytes: int, records: Found) -> int:
         record = decode(data, at, len(data), rest_bytes, heads_only=True)
         op = CONTINUE if record.op == STATE_DUMP and record.listed is None else record.op
-        found.others[len(found.starts)] = (op, record)
-        found.starts.append(at)
+        records.others[len(records.starts)] = (op, record)
+        records.starts.append(at)
         for each in record.listed or ():
-            found.others[len(found.starts)] = (LISTED, each)
-            found.starts.append(each.payload_at - HEAD_BYTES[ADD_XID])
+            records.others[len(records.starts)] = (LISTED, each)
+            records.starts.append(each.payload_at - HEAD_BYTES[ADD_XID])
         return record.stop
 
-    def _batch(self, data: bytes, found: Found) -> pa.RecordBatch:
-        rows = len(found.starts)
-        starts = np.array(found.starts, np.int64)
+    def _batch(self, data: bytes, records: Found) -> pa.RecordBatch:
+        rows = len(records.starts)
+        starts = np.array(records.starts, np.int64)
         ops = np.frombuffer(data, np.uint8)[starts]
         adds = np.flatnonzero(ops == ADDX)
-        stops = np.append(starts[1:], found.stop)
+        stops = np.append(starts[1:], records.stop)
         bounds = np.empty((rows, 2), np.int32)
         bounds[:, 0] = bounds[:, 1] = starts
         bounds[adds, 0] += ADDX_HEAD_BYTES
@@ -245,7 +245,7 @@ class OpsReader:
         with_xid = HAS_XID[ops]
         xids = np.zeros(rows, np.int32)
         xids[with_xid] = _gather(data, "<i4", starts[with_xid] + 1)
-        for row, (op, record) in found.others.items():
+        for row, (op, record) in records.others.items():
             size = max(record.size, 0)
             ops[row], bounds[row] = (
                 op,
@@ -276,7 +276,7 @@ class OpsReader:
         rows, (added_ms, expires_ms) = len(ops), stamps
         items = HAS_ITEM[ops]
         queue, file = self._name_columns(rows)
-        found = {
+        columns = {
             "queue": queue,
             "file": file,
             "offset": numbers(pa.int64(), starts + self.at),
@@ -289,8 +289,8 @@ class OpsReader:
             "xid": numbers(pa.int32(), xids, numbered),
         }
         if self.include_value:
-            found["value"] = slices(data, bounds, items)
-        return batch(SCHEMA, found, rows)
+            columns["value"] = slices(data, bounds, items)
+        return batch(SCHEMA, columns, rows)
 
     def _name_columns(self, rows: int) -> list[pa.Array]:
         """Return the columns of the names. They are made once for a large file; a small one has few rows, and many
@@ -352,27 +352,27 @@ def read(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatc
 def _segment(folder: Folder, segment: JournalSegment, file: OpenFile, reading: Reading) -> Iterator[pa.RecordBatch]:
     reader = OpsReader(segment, reading.include_value)
     try:
-        for found in reader.batches(file):
-            yield _wanted(without_stand_ins(found) if reader.has_stand_ins else found, reading)
+        for ops in reader.batches(file):
+            yield _wanted(without_stand_ins(ops) if reader.has_stand_ins else ops, reading)
     except Corrupt as error:
         if handle_damage(folder, segment, error, reading) is not None:
             row = {"queue": segment.queue, "file": segment.file, "offset": error.at, "_corrupt": error.why}
             yield batch(SCHEMA, {name: pa.array([value], SCHEMA.field(name).type) for name, value in row.items()}, 1)
 
 
-def without_stand_ins(found: pa.RecordBatch) -> pa.RecordBatch:
+def without_stand_ins(ops: pa.RecordBatch) -> pa.RecordBatch:
     """Return the rows with the item columns of placeholder records empty, so that sums and averages do not
     count them.
     """
-    is_item = pc.not_equal(found["op"], OPS[STAND_IN])
+    is_item = pc.not_equal(ops["op"], OPS[STAND_IN])
     arrays = [
-        pc.if_else(is_item, found[name], None) if name in ("value", "size", "flags") else found[name]
-        for name in found.schema.names
+        pc.if_else(is_item, ops[name], None) if name in ("value", "size", "flags") else ops[name]
+        for name in ops.schema.names
     ]
-    return pa.RecordBatch.from_arrays(arrays, schema=found.schema)
+    return pa.RecordBatch.from_arrays(arrays, schema=ops.schema)
 
 
-def _wanted(found: pa.RecordBatch, reading: Reading) -> pa.RecordBatch:
+def _wanted(ops: pa.RecordBatch, reading: Reading) -> pa.RecordBatch:
     if reading.ops is None:
-        return found
-    return found.filter(pc.is_in(found["op"], pa.array(sorted(reading.ops), pa.string())))
+        return ops
+    return ops.filter(pc.is_in(ops["op"], pa.array(sorted(reading.ops), pa.string())))

@@ -60,14 +60,14 @@ def hold(folder: Folder, part: Part, reading: Reading) -> QueueSummary:
     Raises what reading raises: CorruptJournal, Vanished.
     """
     queue, stretches = stand(part.queue, summarise_queue(folder, part.segments, reading))
-    found = {at: survey(folder, stretch) for at, stretch in stretches.items()}
-    held = furnish(queue, found)
+    surveyed = {at: survey(folder, stretch) for at, stretch in stretches.items()}
+    held = furnish(queue, surveyed)
     return hold(folder, part, replace(reading, use_summaries=False)) if held is None else held
 
 
 def summarise_queue(folder: Folder, segments: list[JournalSegment], reading: Reading) -> list[Summarised]:
     """Return the summaries of all segments of a queue in order, each made with the state before it."""
-    found, whole = [], NOTHING
+    summaries, whole = [], NOTHING
     trusts = trusting(segments, reading).use_summaries
     for segment in segments:
         one = described(folder, segment) if trusts else None
@@ -75,9 +75,9 @@ def summarise_queue(folder: Folder, segments: list[JournalSegment], reading: Rea
         if one is None or after is None:
             one = summarise_file(folder, segment, entry_state_of(apply(whole)), reading)
             after = merge(whole, one.summary)
-        found.append(one)
+        summaries.append(one)
         whole = after
-    return found
+    return summaries
 
 
 def _told_after(whole: SegmentEffect, one: Summarised | None) -> SegmentEffect | None:
@@ -125,19 +125,19 @@ def load_sidecar(folder: Folder, name: str) -> Sidecar | None:
     return sidecar.decode_sidecar(bytes(data))
 
 
-def stand(name: str, found: list[Summarised]) -> tuple[QueueSummary, dict[int, Stretch]]:
-    """Return the contents of a queue after segments, and the stretches of them, by position in `found`, to read before
-    its items are found. Raises EffectMismatch.
+def stand(name: str, summaries: list[Summarised]) -> tuple[QueueSummary, dict[int, Stretch]]:
+    """Return the contents of a queue after segments, and the stretches of them, by position in `summaries`, to read
+    before its items are found. Raises EffectMismatch.
     """
     whole, given, known, alone = NOTHING, Given(), 0, list[SegmentEffect]()
-    for at, one in enumerate(found):
+    for at, one in enumerate(summaries):
         if one.sidecar is None:
             alone.append(one.summary)
         else:
             whole, given = _onto(merged([whole, *alone]), one.sidecar)
             known, alone = at + 1, []
-    known_segments = [replace(one, summary=replace(one.summary, id_floor=ID_FLOOR_MIN)) for one in found[:known]]
-    queue = QueueSummary(name, [*known_segments, *found[known:]], apply(merged([whole, *alone])), given)
+    known_segments = [replace(one, summary=replace(one.summary, id_floor=ID_FLOOR_MIN)) for one in summaries[:known]]
+    queue = QueueSummary(name, [*known_segments, *summaries[known:]], apply(merged([whole, *alone])), given)
     return queue, dict(_stretches(queue, known))
 
 
@@ -187,8 +187,8 @@ def survey(folder: Folder, stretch: Stretch) -> Summarised | None:
     file = folder.open(segment.file)
     marker = Marker(file, number, stretch.floor)
     try:
-        for found in OpsReader(JournalSegment(segment.queue, segment.file, begin, end), False).batches(file):
-            if not marker.read(found):
+        for ops in OpsReader(JournalSegment(segment.queue, segment.file, begin, end), False).batches(file):
+            if not marker.read(ops):
                 return None
     except Corrupt:
         return None
@@ -226,11 +226,11 @@ class Marker:
         self._floor = floor
         self._saves_from: int | None = None  # the start of the SAVE_XID records at the end of the last batch
 
-    def read(self, found: pa.RecordBatch) -> bool:
+    def read(self, ops: pa.RecordBatch) -> bool:
         """Read the next records. Return False if they have times that give no ids."""
-        offsets, saves = np.asarray(found["offset"]), np.asarray(pc.equal(found["op"], "save_xid"))
-        rows = np.flatnonzero(np.asarray(pc.is_in(found["op"], ITEM_OPS)))
-        added_ms = np.asarray(found["addTime"].view(pa.int64()).fill_null(0))[rows] // 1000
+        offsets, saves = np.asarray(ops["offset"]), np.asarray(pc.equal(ops["op"], "save_xid"))
+        rows = np.flatnonzero(np.asarray(pc.is_in(ops["op"], ITEM_OPS)))
+        added_ms = np.asarray(ops["addTime"].view(pa.int64()).fill_null(0))[rows] // 1000
         numbers = np.arange(self.number, self.number + len(rows))
         fresh = numbers >= self._floor
         if np.any(added_ms > EXACT_ID_MS) or not all(map(self._is_timeless, offsets[rows[fresh & (added_ms == 0)]])):
@@ -260,10 +260,10 @@ class Marker:
 
 def furnish(queue: QueueSummary, surveyed: dict[int, Summarised | None]) -> QueueSummary | None:
     """Return the queue with the results for its stretches; None if one of them differs from its summary."""
-    found = []
+    segments = []
     for at, one in enumerate(queue.found):
         made = surveyed.get(at, one)
         if made is None:
             return None
-        found.append(replace(made, sidecar=None))
-    return replace(queue, found=found)
+        segments.append(replace(made, sidecar=None))
+    return replace(queue, found=segments)

@@ -196,9 +196,9 @@ class Finder:
         for (at, block), wanted in sorted(blocks.items()):
             low = block * MARK_EVERY
             high = min(low + MARK_EVERY, self.found[at].summary.added)
-            for found, first in self._rows(at, self.found[at], low, high, False):
-                inside = [number for number in wanted if first <= number < first + found.num_rows]
-                taken = found.take(pa.array([number - first for number in inside], pa.int64())).to_pylist()
+            for ops, first in self._rows(at, self.found[at], low, high, False):
+                inside = [number for number in wanted if first <= number < first + ops.num_rows]
+                taken = ops.take(pa.array([number - first for number in inside], pa.int64())).to_pylist()
                 rows.update(zip(inside, self._with_values(self.found[at].segment, taken), strict=True))
         return {number: row | {"id": self.given.ids.get(number, row["id"])} for number, row in rows.items()}
 
@@ -218,8 +218,8 @@ class Finder:
         rows: list[dict[str, Any]] = []
         for one in self.found:
             if one.summary.listed:
-                for found in self._batches(one.segment, one.segment.begin, one.segment.end, self.include_value):
-                    rows += found.filter(pc.equal(found["op"], OPS[LISTED])).to_pylist()
+                for ops in self._batches(one.segment, one.segment.begin, one.segment.end, self.include_value):
+                    rows += ops.filter(pc.equal(ops["op"], OPS[LISTED])).to_pylist()
         return dict(enumerate(rows))
 
     def _rows(
@@ -239,8 +239,8 @@ class Finder:
             # Read only heads up to the first item, whose payload is the first to be read.
             begin, id_floor = self._skip(segment, begin, end, first + number, low - number, id_floor)
             number = low
-        for found in self._batches(segment, begin, end, include_value):
-            items = found.filter(pc.is_in(found["op"], ITEM_OPS))
+        for ops in self._batches(segment, begin, end, include_value):
+            items = ops.filter(pc.is_in(ops["op"], ITEM_OPS))
             ids, id_floor = item_ids(items, first + number, id_floor, self.given.floor)
             skip, keep = max(0, low - number), min(items.num_rows, high - number)
             if skip < keep:
@@ -253,26 +253,26 @@ class Finder:
         self, segment: JournalSegment, begin: int, end: int, number: int, count: int, id_floor: int
     ) -> tuple[int, int]:
         """Skip `count` items. Return where the record after them starts, and the id floor."""
-        for found in self._batches(segment, begin, end, False):
-            places = np.flatnonzero(np.asarray(pc.is_in(found["op"], ITEM_OPS)))
+        for ops in self._batches(segment, begin, end, False):
+            places = np.flatnonzero(np.asarray(pc.is_in(ops["op"], ITEM_OPS)))
             if len(places) > count:
-                items = found.filter(pc.is_in(found["op"], ITEM_OPS)).slice(0, count)
+                items = ops.filter(pc.is_in(ops["op"], ITEM_OPS)).slice(0, count)
                 after = int(places[count - 1]) + 1
-                return found["offset"][after].as_py(), item_ids(items, number, id_floor, self.given.floor)[1]
-            id_floor = item_ids(found.filter(pc.is_in(found["op"], ITEM_OPS)), number, id_floor, self.given.floor)[1]
+                return ops["offset"][after].as_py(), item_ids(items, number, id_floor, self.given.floor)[1]
+            id_floor = item_ids(ops.filter(pc.is_in(ops["op"], ITEM_OPS)), number, id_floor, self.given.floor)[1]
             number, count = number + len(places), count - len(places)
             if not count:
-                begin = found["offset"][-1].as_py()
+                begin = ops["offset"][-1].as_py()
                 return self._skip_one(segment, begin, end), id_floor
         return end, id_floor
 
     def _skip_one(self, segment: JournalSegment, begin: int, end: int) -> int:
         """Return where the record after the one at `begin` starts. Each large item is a batch."""
         row = 1
-        for found in self._batches(segment, begin, end, False):
-            if found.num_rows > row:
-                return int(found["offset"][row].as_py())
-            row -= found.num_rows
+        for ops in self._batches(segment, begin, end, False):
+            if ops.num_rows > row:
+                return int(ops["offset"][row].as_py())
+            row -= ops.num_rows
         return end
 
     def _batches(self, segment: JournalSegment, begin: int, end: int, include_value: bool) -> Iterator[pa.RecordBatch]:
@@ -318,17 +318,17 @@ def _first_after(folder: Folder, segment: JournalSegment, until_ms: int) -> int:
     limit = pa.scalar(until_ms * 1000, pa.int64())
     saves_from: int | None = None  # the start of the SAVE_XID records at the end of the last batch
     try:
-        for found in reader.batches(file):
-            late = pc.greater(found["addTime"].view(pa.int64()), limit)
-            at, kinds = pc.index(late, True).as_py(), found["op"]
+        for ops in reader.batches(file):
+            late = pc.greater(ops["addTime"].view(pa.int64()), limit)
+            at, kinds = pc.index(late, True).as_py(), ops["op"]
             # The flags of an item stand before it; the items of a list stand behind its record.
-            row = at if at >= 0 else found.num_rows
-            while 0 < row < found.num_rows and kinds[row].as_py() == OPS[LISTED]:
+            row = at if at >= 0 else ops.num_rows
+            while 0 < row < ops.num_rows and kinds[row].as_py() == OPS[LISTED]:
                 row -= 1
             while row and kinds[row - 1].as_py() == OPS[SAVE_XID]:
                 row -= 1
             if row or saves_from is None:
-                saves_from = found["offset"][row].as_py() if row < found.num_rows else None
+                saves_from = ops["offset"][row].as_py() if row < ops.num_rows else None
             if at >= 0 and saves_from is not None:
                 return int(saves_from)
     except Corrupt:

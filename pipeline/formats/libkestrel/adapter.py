@@ -133,13 +133,13 @@ class LibkestrelAdapter:
         return len(head) > MAGIC_BYTES + TELLING_BYTES and head[MAGIC_BYTES] != 0
 
     def list_fates(self, folder: Folder) -> dict[str, list[JournalSegment]]:
-        found: dict[str, list[JournalSegment]] = {}
+        fates: dict[str, list[JournalSegment]] = {}
         for name, size, id in folder.scan():
             parsed = parse(name)
             if parsed.kind is StreamFileKind.READER:
                 segment = JournalSegment(parsed.queue, name, MAGIC_BYTES, max(size, MAGIC_BYTES), True, id=id)
-                found.setdefault(parsed.queue, []).append(segment)
-        return found
+                fates.setdefault(parsed.queue, []).append(segment)
+        return fates
 
     def is_broken(self, segments: list[JournalSegment]) -> bool:
         """Return False: files are removed from the oldest on."""
@@ -158,11 +158,11 @@ class LibkestrelAdapter:
 
     def read_marks(self, folder: Folder, queues: Collection[str], reading: Reading) -> dict[str, dict[str, ReadMark]]:
         fates = self.list_fates(folder)
-        found: dict[str, dict[str, ReadMark]] = {}
+        marks: dict[str, dict[str, ReadMark]] = {}
         for queue in queues:
             readers = readers_of(folder, Part(queue, [], fates.get(queue, [])), reading)
-            found[queue] = {each.name: ReadMark(each.head, sorted(each.done)) for each in readers}
-        return found
+            marks[queue] = {each.name: ReadMark(each.head, sorted(each.done)) for each in readers}
+        return marks
 
     def view(self, name: str) -> View:
         views: dict[str, View] = {"ops": read_ops, "items": read_items, "state": read_state, "readers": read_readers}
@@ -212,10 +212,10 @@ def read_state(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Reco
 
 def read_readers(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:
     """Yield a row for each reader file."""
-    found = readers_of(folder, part, reading)
+    readers = readers_of(folder, part, reading)
     rows = (
         {"queue": part.queue, "reader": each.name, "file": each.file, "head": each.head, "done": sorted(each.done)}
-        for each in found
+        for each in readers
     )
     return batches(READERS, rows)
 
@@ -270,15 +270,15 @@ def _records(folder: Folder, segment: JournalSegment, of_reader: bool) -> Iterat
             data = file.read(at, min(want, segment.end - at))
             if len(data) < min(want, segment.end - at):
                 raise Vanished(f"only {at + len(data)} of {segment.end} bytes are left: {GONE}")
-            found = PieceReader()
-            found.read(segment, data, segment.end - at - len(data), at, of_reader)
-            yield from found.rows
-            if found.error is not None:
-                raise found.error
-            if found.ended:
+            piece_reader = PieceReader()
+            piece_reader.read(segment, data, segment.end - at - len(data), at, of_reader)
+            yield from piece_reader.rows
+            if piece_reader.error is not None:
+                raise piece_reader.error
+            if piece_reader.ended:
                 return
-            at += found.used
-            want = PIECE_BYTES if found.used else 2 * want
+            at += piece_reader.used
+            want = PIECE_BYTES if piece_reader.used else 2 * want
     finally:
         file.close()
 

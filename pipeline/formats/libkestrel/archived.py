@@ -96,11 +96,11 @@ def _dicts(rows: pa.Table) -> Iterator[dict[str, Any]]:
 
 def _in_order(place: LakeFolder, queue: ArchivedQueue) -> list[ArchivedFile]:
     """Return the files by batch and first id. Raises IncompleteArchive if rows are missing."""
-    found, count = [], 0
+    files, count = [], 0
     for file in queue.files:
         with open_parquet(place, file) as parquet:
             ids = parquet.metadata.row_group(0).column(parquet.schema_arrow.names.index("id")).statistics
-            found.append((file.batch, ids.min if ids is not None and ids.has_min_max else 0, file))
+            files.append((file.batch, ids.min if ids is not None and ids.has_min_max else 0, file))
             count += parquet.metadata.num_rows
     check_rows(queue, count)
-    return [file for _, _, file in sorted(found)]
+    return [file for _, _, file in sorted(files)]

@@ -236,17 +236,17 @@ def test_one_operation_takes_so_many_and_says_that_there_are_more(monkeypatch: p
 @pytest.mark.parametrize(
     ("path", "body", "told"),
     [
-        ("find", {"where": ["x"]}, "is no term"),
+        ("find", {"where": ["x"]}, "is not a term"),
         ("find", {"limit": 1001}, "limit is at most"),
         ("find", {"limit": -1}, "limit is at most"),
         ("find", {"bytes": -1}, "limit is at most"),
         ("find", {"limit": 1000, "bytes": 1 << 20}, "limit is at most"),
-        ("purge", {"where": ["x"]}, "is no term"),
+        ("purge", {"where": ["x"]}, "is not a term"),
         ("purge", {"where": ["tries>0"], "no_undo": True}, "no_undo goes with whole queues"),
         ("purge", {"where": ["tries=0"], "expected": -1}, "expected is negative"),
-        ("move", {"to": "r", "where": ["x"]}, "is no term"),
+        ("move", {"to": "r", "where": ["x"]}, "is not a term"),
         ("move", {"to": "r", "where": ["tries=0"], "count": -1}, "count is negative"),
-        ("redrive", {"where": ["x"]}, "is no term"),
+        ("redrive", {"where": ["x"]}, "is not a term"),
     ],
 )
 def test_a_bad_request_is_told_and_nothing_is_done(path: str, body: dict[str, object], told: str) -> None:

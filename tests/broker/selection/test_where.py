@@ -94,8 +94,8 @@ def test_the_past_of_a_dead_letter() -> None:
 @pytest.mark.parametrize(
     ("term", "told"),
     [
-        ("", "is no term"),
-        ("color=red", "is no term"),
+        ("", "is not a term"),
+        ("color=red", "is not a term"),
         ("text=x", "expected text~"),
         ("text~", "expected text~"),
         ("regex~(", "not an expression of RE2"),
@@ -118,7 +118,7 @@ def test_the_past_of_a_dead_letter() -> None:
         ("id>7", "expected id= and a value"),
         ("id=", "expected id= and a value"),
         ("origin=", "expected origin= and a value"),
-        ("text~" + "x" * 100_000, "is no term"),
+        ("text~" + "x" * 100_000, "is not a term"),
     ],
 )
 def test_a_bad_term_says_what_is_expected(term: str, told: str) -> None:

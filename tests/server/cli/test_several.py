@@ -177,7 +177,7 @@ def test_the_limits_of_find_are_told_by_its_options(mails: Server) -> None:
 
 
 def test_bad_terms_are_told_in_a_line(mails: Server) -> None:
-    assert refuses(run(mails, "find", "web", "--where", "color=red"), 1, "is no term")
+    assert refuses(run(mails, "find", "web", "--where", "color=red"), 1, "is not a term")
     assert refuses(run(mails, "purge", "web", "--where", "age>x", "-y"), 1, "is not a number with one of the units")
     ended = run(mails, "purge", "web", "--where", "text~1", "--no-undo", "-y")
     assert ended.returncode == 2 and "--no-undo goes with whole queues" in ended.stderr

@@ -18,10 +18,10 @@ from msgspec.structs import replace
 from staniel.broker.events import EventSink, Level
 from staniel.journal.disk.quarantine import quarantine
 from staniel.journal.journals import Pinned, removal_log
+from staniel.journal.kestrel.find_copies import Search
 from staniel.journal.kestrel.log import Log
-from staniel.journal.kestrel.search import Search
+from staniel.journal.libkestrel.find_copies import StreamSearch
 from staniel.journal.libkestrel.reader import ReaderLog
-from staniel.journal.libkestrel.search import StreamSearch
 from staniel.journal.libkestrel.writer import StreamWriter
 from staniel.journal.spool import Spool, refused_start
 from staniel.journal.transfer_log import Fate, FilePosition, Intent, TransferLog, key_of

@@ -12,7 +12,7 @@ from msgspec import structs
 from staniel.broker.operations import undo_recovery
 from staniel.journal.disk.fs import MISSING, Fs
 from staniel.journal.kestrel import files as kestrel_files
-from staniel.journal.kestrel import install, search
+from staniel.journal.kestrel import find_copies, install
 from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.kestrel.replay import Replay
 from staniel.journal.libkestrel import files as libkestrel_files
@@ -59,7 +59,7 @@ def long_numbers_are_foreign() -> Any:
 
 @mutant("a search takes archives above 2**63 for newer than the current file", "last-files")
 def the_current_file_is_not_last() -> Any:
-    return replaced(search, "CURRENT", lambda right: 2**63 - 1)
+    return replaced(find_copies, "CURRENT", lambda right: 2**63 - 1)
 
 
 @mutant("a rewritten journal has expiries in seconds of 31 bits", "borders-of-time")

@@ -12,9 +12,9 @@ from random import Random
 import pytest
 
 from staniel.journal.disk.replace_file import replace_file
+from staniel.journal.kestrel.find_copies import Search
 from staniel.journal.kestrel.read_behind import ReadBehind
-from staniel.journal.kestrel.search import Search
-from staniel.journal.libkestrel.search import StreamSearch
+from staniel.journal.libkestrel.find_copies import StreamSearch
 from staniel.journal.transfer_log import Intent, encode, key_of
 from staniel.queues.item import Item
 from staniel.queues.stream.stream import Stream

@@ -15,7 +15,6 @@ from staniel.journal.kestrel.dump import KestrelDumper
 from staniel.journal.kestrel.item_reader import read_items
 from staniel.journal.kestrel.records import ADD, ADDX, FIXED_BYTES, STATE_DUMP, Record, decode
 from staniel.journal.kestrel.replay import Replay
-from staniel.journal.kestrel.search import Search
 from staniel.journal.transfer_log import FilePosition
 from staniel.pipeline.formats.kestrel.effect_scan import EMPTY, EffectScan, XidScan
 from staniel.queues.item import Item

@@ -1,4 +1,4 @@
-"""A search for items in journal files from a position onwards, without a replay."""
+"""The search for the copies of transfers: items that were added after a position of a journal, without a replay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A search for the items of a segment from a given position on, for the recovery of transfers."""
+"""The search for the copies of transfers: the items of a segment from a given position on."""
 
 from __future__ import annotations
 

@@ -22,14 +22,14 @@ class Profile(Struct, frozen=True, kw_only=True):
     eio: int = 0
     stuck_temps: int = 0
     stuck_files: int = 0
-    """How many of 60 mishaps let the system refuse to remove files that a pack has replaced, or to rename the pack.
+    """Mishaps of 60 that let the system refuse to remove files that a pack has replaced, or to rename the pack.
     `stuck_temps`: how many let a pack find no room, and its temporary file be unremovable.
     """
     half_packs: bool = False
     """True if a failing disk stops packs half way into their places, while clients ask to delete their queues.
     """
     harmed_copies: int = 0
-    """How many of a thousand accidents are followed by a check of a copy of the disk that has lost its newest files."""
+    """Accidents of a thousand that are followed by a check of a copy of the disk that has lost its newest files."""
     sync_errnos: tuple[int, ...] = (errno.EIO,)  # with which a sync may fail
     placed_syncs: int = 0  # how many of 60 mishaps are a failing sync of one kind
     names_only: bool = False  # syncs of names fail, those of files never
@@ -38,7 +38,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     ranges: bool = False  # values at the ends of the allowed ranges, and settings beyond
     aliased: bool = False  # an alias of an alias; queues that become aliases, and queues again
     turnabout: int = 0
-    """How many of a thousand requests are a reload between two puts to one queue, in one packet."""
+    """Requests of a thousand that are a reload between two puts to one queue, in one packet."""
     reload: int = 0  # of a thousand requests, in addition to the operator's others
     cuts: int = 0
     """Turns of a thousand before which the server cuts off what has been read of the oldest segments, as it does each
@@ -47,7 +47,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     mixed: bool = False  # some queues of a family keep no journal
     clock_jump: int = 0
     wall_steps: int = 0
-    """How many of 60 mishaps are a step of the wall clock, while server time passes as usual. Other steps happen
+    """Mishaps of 60 that are a step of the wall clock, while server time passes as usual. Other steps happen
     between lives.
     """
     operator: int = 40
@@ -62,7 +62,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     streams: int = 0  # how many of a thousand queues are in libkestrel's format
     jobs: bool = False  # workq's, instead of queues
     forged: int = 0
-    """How many of a thousand payloads and results contain whole records of a command log. The log is one that another
+    """Payloads and results of a thousand that contain whole records of a command log. The log is one that another
     writer began, with changes before their additions.
     """
     hub: bool = False  # with sockets and threads, and fewer commands
@@ -99,7 +99,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     redo_files: int = 0  # how many files a redo log can number, if not 2**32
     redo_numbers: bool = False  # the first batch and file of a redo log have numbers near their end, or near a sign bit
     torn_groups: int = 0
-    """How many of a thousand power losses keep all except the end of one journal, which is cut off within a change of
+    """Power losses of a thousand that keep all except the end of one journal, which is cut off within a change of
     several records.
     """
     crc_collisions: int = 0  # how many of a thousand pipelines are puts of items that no short key distinguishes

@@ -29,7 +29,7 @@ Ask = Callable[[Client], Awaitable[ValueT]]
 
 TURN_S_MIN = 0.01
 TURN_S_MAX = 0.25
-"""The time for which one server may hold a waiting get before all others are asked: the shortest time first, then twice that."""
+"""The time for which one server may hold a waiting get before all others are asked; it doubles each time."""
 
 BUSY = "another task is using this client; give each task one of its own"
 

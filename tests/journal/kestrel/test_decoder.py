@@ -12,6 +12,7 @@ from msgspec import Struct
 from staniel.journal.dump import rows
 from staniel.journal.errors import Corrupt, Truncated
 from staniel.journal.kestrel.dump import KestrelDumper
+from staniel.journal.kestrel.find_copies import Search
 from staniel.journal.kestrel.item_reader import read_items
 from staniel.journal.kestrel.records import ADD, ADDX, FIXED_BYTES, STATE_DUMP, Record, decode
 from staniel.journal.kestrel.replay import Replay

@@ -47,5 +47,5 @@ def next_write_position(log: Log | StreamWriter) -> tuple[int, int]:
     at this byte or later.
     """
     if isinstance(log, StreamWriter):
-        return log.newest_number - 1, log.current_bytes
+        return log.current_number - 1, log.current_bytes
     return log.newest_number, log.current_bytes

@@ -27,8 +27,8 @@ class StreamSearch:
         self.files = sorted((number, file_name) for number, file_name in segments if parse(file_name).queue == family)
 
     def position_after(self, after: int, at: int) -> FilePosition:
-        """Return the position `at` bytes into the first segment with a number above `after`. A transfer notes the
-        newest segment's number minus 1 as `after`, and no other segment ever gets that number.
+        """Return the position `at` bytes into the first segment with a number above `after`. A transfer notes as
+        `after` the number, minus 1, of the segment that is appended to; no other segment ever gets that number.
         """
         return FilePosition(after + 1, at)
 

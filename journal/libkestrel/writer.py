@@ -74,6 +74,11 @@ class StreamWriter(Appender):
         return self._size
 
     @property
+    def current_number(self) -> int:
+        """The number of the newest segment. A file that is no segment may have a higher one (`newest_number`)."""
+        return self.segments.files[-1].number
+
+    @property
     def archived_bytes(self) -> int:
         """The size of all older segments together."""
         return sum(segment.size for segment in self.segments.files) - self._size

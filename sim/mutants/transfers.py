@@ -13,6 +13,7 @@ from staniel.broker.transfer_recovery import TransferRecovery
 from staniel.broker.transfers import Transfers
 from staniel.journal.kestrel import item_reader
 from staniel.journal.kestrel.encoder import Encoder
+from staniel.journal.libkestrel.writer import StreamWriter
 from staniel.journal.transfer_log import TransferLog
 from staniel.protocol.text.replies import TextReplies
 from staniel.protocol.text.requests import TextPut
@@ -55,6 +56,11 @@ def copy_anywhere() -> Any:
         return begin_anywhere
 
     return replaced(TransferLog, "log_intent", make)
+
+
+@mutant("a copy is looked for behind the highest number, also if no segment has it", "syncs")
+def behind_no_segment() -> Any:
+    return replaced(StreamWriter, "current_number", lambda right: property(lambda self: self.newest_number))
 
 
 @mutant("a number behind the last one becomes the last one", "crc-collisions")

@@ -2,7 +2,7 @@
 files, sockets or clocks.
 
 A queue is three classes, each on the one before: `contents` (the items, and where they are), `time_outs` (how reads and
-delays end; `delays` and `xids` help) and `queue` (what clients do; limits, expiry, waiters). `queue` explains the data
+delays end; `xids` helps) and `queue` (what clients do; limits, expiry, waiters). `queue` explains the data
 model. `line` has the ready items, `item` an item, `config` the settings, `counters` the statistics, `ages` the ages of
 items, `sweeping` expired items behind a live head, `calendar` the clock of queues and that of the wall. `registry` has
 all queues by name (`names`: which names are valid), `placeholder` a queue that is read before it exists. `changes` are

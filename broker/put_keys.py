@@ -187,7 +187,15 @@ class PutKeys:
         """Read the log, and look for the items of unfinished puts. Call it when every queue is loaded and no journal
         has been rewritten. Returns what `write_found` has to write. Raises SpoolError.
         """
-        stored, unfinished = self._read()
+        try:
+            records = self.log.read()
+        except OSError as error:
+            raise refused_start(error, self.log.path) from error
+        if records is None:
+            return []
+        self.is_used = True
+        self._report_damage()
+        stored, unfinished = replayed(records)
         names = dict.fromkeys(put.queue for put in (*stored, *unfinished))
         forgotten = {name for name in names if not self._may_have_keys(name)}
         for put in stored:
@@ -201,17 +209,6 @@ class PutKeys:
     def _may_have_keys(self, queue: str) -> bool:
         """Tell whether `queue` was not deleted just before the end of the last run."""
         return self._queues.known(queue) is not None or self._transfers.recovery.is_blocked(queue)
-
-    def _read(self) -> tuple[list[KeyedPut], list[KeyedPut]]:
-        """Return the puts in the log: those that are stored, and those that are not finished. Raises SpoolError."""
-        log = self.log
-        try:
-            records = log.read()
-        except OSError as error:
-            raise refused_start(error, log.path) from error
-        self._report_damage()
-        self.is_used = self.is_used or log.has_files
-        return replayed(records)
 
     def _report_damage(self) -> None:
         fs, folder = self._spool.fs, f"{self._spool.own}/damaged"
@@ -262,10 +259,9 @@ class PutKeys:
         """Write what `search` has found, durably. Call it when everything that was found is durable, and before any
         journal is rewritten. Raises JournalFailure.
         """
-        if records:
-            for record in records:
-                self.log.append(record, durably=True)
-            self._write_first()
+        for record in records:
+            self.log.append(record, durably=True)
+        self._write_first()
 
     @property
     def has_unclear(self) -> bool:

@@ -120,7 +120,8 @@ class SpoolRecovery:
         _restore_ballast(spool, self._report)
         spool.group.sync_all(now_ms)
         transfers.transfer_log.restart(kept)
-        self._put_keys.write_found(puts)
+        if puts:
+            self._put_keys.write_found(puts)
         undo.apply_fates(transfers.recovery.fates)
         self._kestrel.rewrite(ambiguous, now_ms)
         set_aliases(queues, config.aliases, self._report)

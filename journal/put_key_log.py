@@ -176,14 +176,17 @@ class PutKeyLog:
         self._must_sync = False
         self._has_removed = False  # a file, whose name a power cut may bring back
 
-    def read(self) -> list[Record]:
-        """Read what earlier runs have written, in its order. A torn last line of a file was never relied on; `damaged`
-        counts the other lines that cannot be read. Raises OSError.
+    def read(self) -> list[Record] | None:
+        """Read what earlier runs have written, in its order; None if there is no log. A torn last line of a file was
+        never relied on; `damaged` counts the other lines that cannot be read. Raises OSError.
         """
         records: list[Record] = []
         self._files.clear()
         self.damaged.clear()
-        for name in file_names(self.fs, self.path):
+        names = file_names(self.fs, self.path)
+        if not names:
+            return None
+        for name in names:
             path = f"{self.path}/{name}"
             *lines, _torn = self.fs.read(path, 0, self.fs.size(path)).split(b"\n")
             for line in lines:
@@ -213,10 +216,6 @@ class PutKeyLog:
         self._must_sync = self._must_sync or durably
         self.on_pending()
         return len(line)
-
-    @property
-    def has_files(self) -> bool:
-        return bool(self._files)
 
     def next_number(self) -> int:
         """Return the number of a new put."""

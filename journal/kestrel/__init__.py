@@ -11,7 +11,7 @@
 records.py has the opcodes and the one decoder, encoder.py writes records, replay.py makes them a queue again; trace.py
 follows single items. files.py has the names, log.py one queue's journal, segments.py its files in order, policy.py when
 to rotate, rewrite or pack. pack.py makes a pack and install.py puts it in place; read_behind.py, item_reader.py and
-search.py find items in the files again. effect.py says what a file does to its queue, derived_effect.py works that out
-and sidecar.py keeps it; recovery.py is the start. Nothing here imports another journal format, and nothing knows
+find_copies.py find items in the files again. effect.py says what a file does to its queue, derived_effect.py works that
+out and sidecar.py keeps it; recovery.py is the start. Nothing here imports another journal format, and nothing knows
 clients or the time. Source: the Kestrel journal format, docs/journal-kestrel.md.
 """

@@ -409,7 +409,7 @@ class Repair:
         queue that is written anew it is another place now, and the key is left out.
         """
         log = PutKeyLog(self.fs, own)
-        stored, unfinished = replayed(log.read())
+        stored, unfinished = replayed(log.read() or ())
         kept = [put for put in unfinished if not self._is_lost_on(put.queue, put.queue)]
         if stored or kept:
             self.fs.make_folder(f"{new}/{KEYS_FOLDER}")

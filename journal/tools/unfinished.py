@@ -73,7 +73,7 @@ def unfinished_in(fs: Fs, folder: str, queue: str) -> list[Unfinished]:
 def _put_keys(fs: Fs, own: str) -> list[Unfinished]:
     """Return the queues whose puts with a key are not finished."""
     log = PutKeyLog(fs, own)
-    _, unfinished = replayed(log.read())
+    _, unfinished = replayed(log.read() or ())
     names = [put.queue for put in unfinished]
     lost = [""] if any(damage.lost for damage in log.damaged.values()) else []
     families = dict.fromkeys([*lost, *map(family_of, names)])

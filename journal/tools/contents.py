@@ -108,7 +108,7 @@ def _of_kestrel(source: ReadSource, queue: str, at_ms: int, now_ms: int) -> Cont
     items = [held for held in rows if held is not None]
     notes = _kestrel_notes(trace, at_ms, at_ms >= now_ms)
     if left_out := len(rows) - len(items):
-        notes.append(f"{left_out} more that have been removed since: a pack has omitted them, so no file has them")
+        notes.append(f"{left_out} more that have been removed since are in no file: a pack has omitted them")
     return Contents("kestrel", items, notes, file_flaws(trace.flaws), files, source.folder)
 
 

@@ -166,6 +166,7 @@ KESTREL: dict[str, tuple[Row, ...]] = {
         Row(LOOK_AT_ALL, "dump_stats\r\n", b"queue '{queue}'"),
         Row(READ, "dump_stats {queue}\r\n", b"queue '{queue}'"),
     ),
+    "client_name": MEMCACHE["client_name"],
     "status": MEMCACHE["status"],
     "reload": MEMCACHE["reload"],
     "version": MEMCACHE["version"],

@@ -205,7 +205,7 @@ def test_an_item_held_back_in_a_queue_that_had_to_be_withdrawn_goes_when_both_ca
     disk.sync_all("")
     disk.fail("write", "q~~", errno.ENOSPC, times=1000)
     world = World(disk=unreadable(disk, "dead"))  # q's journal has to be written anew, and there is no room
-    assert world.broker.unreadable == {"q", "dead"}
+    assert world.broker.queues.unreadable == {"q", "dead"}
     disk._faults.clear()
     asks(world, "reload")
     assert [told["removal"] for told in world.reported("transfer.finished")] == ["recorded"]
@@ -271,7 +271,7 @@ def test_a_second_reload_does_not_finish_an_intent_again() -> None:
     world = World(disk=unreadable(moved_behind(b"", 0), "dead"))
     world.disk._faults.clear()
     world.client().says("reload")
-    world.broker.unreadable.add("none")
+    world.broker.queues.unreadable.add("none")
     world.client().says("reload")
     assert len(world.reported("transfer.finished")) == 1
     settle(world)
@@ -452,7 +452,7 @@ def test_a_target_that_must_be_rewritten_and_could_not_be_searched_is_not_served
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = not_searched(monkeypatch, "", moved_behind(REWRITTEN, 1000), 1_700_000_001_000)
-    assert world.broker.unreadable == {"dead"} and world.items("q") == [b"0", b"1"]
+    assert world.broker.queues.unreadable == {"dead"} and world.items("q") == [b"0", b"1"]
     asks(world, "reload")
     assert (world.items("q"), world.items("dead")) == ([b"0", b"1"], [b"9", b"0"])
 

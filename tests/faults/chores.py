@@ -78,7 +78,7 @@ class Chores:
                     for _ in range(GETS):
                         self.take(wire, queue)
             self.put(wire, "brief")
-            self.put(wire, "new")
+            self.put(wire, "new", is_keyed=True)
             self._ask(wire, b"set purged 0 0 1\r\n1")
         self.operate()
         with Wire(self.server.address) as wire:
@@ -86,12 +86,13 @@ class Chores:
             self._await_expiry(wire)
         self._work()
 
-    def put(self, wire: Wire, queue: str) -> None:
+    def put(self, wire: Wire, queue: str, *, is_keyed: bool = False) -> None:
         key = b"%b-%d" % (queue.encode(), self.number)
         self.number += 1
         ledger, item = self.ledgers[queue], item_for(key, LETTERS)
         ledger.sent(key)
-        if self._ask(wire, b"set %b 0 0 %d\r\n%b" % (queue.encode(), len(item), item)) == b"STORED":
+        where = b"%b/key=%b" % (queue.encode(), key) if is_keyed else queue.encode()
+        if self._ask(wire, b"set %b 0 0 %d\r\n%b" % (where, len(item), item)) == b"STORED":
             ledger.stored(key)
         else:
             ledger.refused(key)

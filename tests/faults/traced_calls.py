@@ -51,6 +51,7 @@ KINDS = {
     "sidecars": Kind("/.staniel/segments", r"/spool/\.staniel/segments.*"),
     "the redo log": Kind("/.staniel/redo", r"/spool/\.staniel/redo.*"),
     "`intents`": Kind("/.staniel/intents", r"/spool/\.staniel/intents.*"),
+    "the keys of puts": Kind("/.staniel/keys", r"/spool/\.staniel/keys.*"),
     "undo files": Kind("/.staniel/undo", r"/spool/\.staniel/undo.*"),
     "the audit log": Kind("/.staniel/audit", r"/spool/\.staniel/audit.*"),
     "`paused`": Kind("/.staniel/paused", r"/spool/\.staniel/paused.*"),

@@ -85,7 +85,8 @@ def data_files(dest: Path) -> list[Path]:
 
 KILLED_AT = """
 import os, sys
-from staniel.server.cli import adopt, backup, progress
+from staniel.server import progress
+from staniel.server.cli import adopt, backup
 left = [int(sys.argv[1])]
 def step(self, more_bytes):
     left[0] -= self._what != "read"

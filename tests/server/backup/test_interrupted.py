@@ -121,7 +121,8 @@ def test_files_that_a_killed_server_was_holding_are_let_go_of_by_the_next_start(
 
 DYING_SERVER = """
 import os, sys
-from staniel.server.cli import backup, progress
+from staniel.server import progress
+from staniel.server.cli import backup
 pid, left = int(sys.argv[1]), [2]
 def step(self, more_bytes):
     left[0] -= 1

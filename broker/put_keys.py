@@ -80,6 +80,11 @@ class PutKeys:
         known = self._known.get(_named(queue, key))
         return known is not None and self._counts(queue, known, now_ms)
 
+    def has_keys(self, queue: str) -> bool:
+        """Tell whether `queue` may have keys that count: it must not go by itself, they would be forgotten with it."""
+        oldest = next(iter(self._known.values())).number if self._known else self.log.last + 1
+        return self._latest.get(queue, 0) >= oldest or any(put.queue == queue for put in self._unclear.values())
+
     def why_unclear(self, queue: str, key: str) -> str:
         """Return why it cannot be known whether an earlier put with `key` has stored its item; "" if it can."""
         if self._unclear and _named(queue, key) in self._unclear:
@@ -148,7 +153,7 @@ class PutKeys:
         oldest = next(iter(self._known.values())).number if self._known else self.log.last + 1
         if self._unclear:
             oldest = min(oldest, *(put.put for put in self._unclear.values()))
-        self.log.drop_file(oldest)
+        self.log.drop_files(oldest)
         if len(self._void_until) > DELETED_MAX or not self._known:
             self._void_until = {name: until for name, until in self._void_until.items() if until >= oldest}
 
@@ -164,8 +169,9 @@ class PutKeys:
                 self._limits.log_limit("max_put_keys", now_ms, queue=queue)
 
     def forget(self, queue: Queue) -> None:
-        """Forget the keys of `queue`, which is deleted. That is written once the deletion is durable, so that no power
-        cut takes back the deletion alone; a start forgets the keys of a queue that is not there.
+        """Forget the keys of `queue`, durably, before its files are removed: no crash may leave a key whose item was
+        deleted. If a crash undoes the deletion, the keys stay forgotten: a repeated put is stored again, not lost.
+        Raises JournalFailure.
         """
         name, until = queue.name, self.log.last
         latest = self._latest.pop(name, 0)
@@ -175,11 +181,9 @@ class PutKeys:
         for each in unclear:
             del self._unclear[each]
         self._void_until[name] = until
-        if (log := append_log(queue.journal)) is not None:
-            self._group.call_when_durable(log, partial(self._note_deletion, Forgotten(name, until)))
-
-    def _note_deletion(self, forgotten: Forgotten, now_ms: int) -> None:
-        self.log.append(forgotten, durably=True)
+        if append_log(queue.journal) is not None:
+            self.log.append(Forgotten(name, until), durably=True)
+            self._write_first()
 
     # after a crash, or a stop
 
@@ -196,6 +200,7 @@ class PutKeys:
         self.is_used = True
         self._report_damage()
         stored, unfinished = replayed(records)
+        self._void_until = {each.forgotten: each.until for each in records if isinstance(each, Forgotten)}
         names = dict.fromkeys(put.queue for put in (*stored, *unfinished))
         forgotten = {name for name in names if not self._may_have_keys(name)}
         for put in stored:

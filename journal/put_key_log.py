@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from staniel.journal.disk.fs import MISSING, File, Fs, is_missing
+from staniel.journal.disk.fs import BROKEN_ERRNOS, FULL_ERRNOS, MISSING, File, Fs, is_missing
 from staniel.journal.disk.quarantine import UNDECODABLE
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.new_file import NewFile
@@ -37,6 +37,7 @@ from staniel.journal.transfer_log import (
 
 FOLDER = "keys"  # in the spool's own folder
 FILE_BYTES = 1 << 20
+FILES_PER_LOOK = 16  # to remove; each costs a sync of the folder
 KEY_BYTES_MAX = 250
 LINE_BYTES_MAX = 300 + 6 * (KEY_BYTES_MAX + 255)  # JSON writes some letters as six
 
@@ -145,6 +146,15 @@ def replayed(records: Iterable[Record]) -> tuple[list[KeyedPut], list[KeyedPut]]
     return [put for put in known if put.put in stored], [put for put in known if put.put not in stored]
 
 
+def last_number(record: Record) -> int:
+    """Return the highest number of a put that a record names."""
+    if isinstance(record, KeyedPut):
+        return record.put
+    if isinstance(record, Forgotten):
+        return record.until
+    return max(record.stored if isinstance(record, PutsStored) else record.void, default=0)
+
+
 class KeyFile(Struct):
     """A file of the log. `last`: the number of the last put in it, or before it."""
 
@@ -193,8 +203,7 @@ class PutKeyLog:
                 record = self._decoded(line, path)
                 if record is not None:
                     records.append(record)
-                if isinstance(record, KeyedPut):
-                    self.last = max(self.last, record.put)
+                    self.last = max(self.last, last_number(record))
             self._files.append(KeyFile(path, self.last))
             self._number = int(name)
         return records
@@ -224,14 +233,44 @@ class PutKeyLog:
 
     @property
     def file(self) -> NewFile:
-        """The file that is written to. A run begins with a new one: the last line of an older one may be torn."""
+        """The file that is written to. A run begins with a new one: the last line of an older one may be torn. Raises
+        OSError if it cannot be made.
+        """
         if self._file is None:
-            self.fs.make_folder(self.path)
-            path = f"{self.path}/{self._number + 1}"
-            self._file = NewFile(self.fs, self.path, path)
-            self._number += 1
-            self._files.append(KeyFile(path, self.last))
+            self._file = self._next_file()
         return self._file
+
+    def prepare(self) -> None:
+        """Make the file, so that a put can be refused if that is impossible. A full or broken disk is left to the
+        commit, which knows what to do about it. Raises OSError.
+        """
+        try:
+            self.file  # noqa: B018
+        except OSError as error:
+            if error.errno not in FULL_ERRNOS and error.errno not in BROKEN_ERRNOS:
+                raise
+
+    def _next_file(self) -> NewFile:
+        self.fs.make_folder(self.path)
+        path = f"{self.path}/{self._number + 1}"
+        file = NewFile(self.fs, self.path, path)
+        self._number += 1
+        self._files.append(KeyFile(path, self.last))
+        return file
+
+    def _rotate(self, full: NewFile) -> None:
+        """Go on with another file. If the system refuses it, the full one grows until the next try. Raises OSError if
+        the disk is full or broken.
+        """
+        try:
+            following = self._next_file()
+        except OSError as error:
+            if error.errno in FULL_ERRNOS or error.errno in BROKEN_ERRNOS:
+                raise
+            return
+        full.sync()  # what follows in the next file may rest on it
+        self.close_after_sync(full)
+        self._file = following
 
     def write_and_sync(self) -> None:
         """Write what is pending; sync it if it must be durable. Raises OSError; a second call goes on where the first
@@ -240,9 +279,7 @@ class PutKeyLog:
         if not (self._pending or self._unwritten or self._must_sync):
             return
         if self._file is not None and self._file.size > FILE_BYTES and not self._unwritten:
-            self._file.sync()  # what follows in the next file may rest on it
-            self.close_after_sync(self._file)
-            self._file = None
+            self._rotate(self._file)
         file = self.file
         self._unwritten += b"".join(self._pending)
         self._pending.clear()
@@ -263,20 +300,21 @@ class PutKeyLog:
     def synced(self, now_ms: int) -> None:
         """Do nothing after a sync: the files have no work that waits for one."""
 
-    def drop_file(self, oldest: int) -> None:
-        """Remove the oldest file if its puts all have numbers below `oldest`; not the one that is written to. If that
-        fails, a later call tries again. Raises JournalFailure.
+    def drop_files(self, oldest: int) -> None:
+        """Remove the oldest files, FILES_PER_LOOK at most, whose puts all have numbers below `oldest`; not the one that
+        is written to. If that fails, a later call tries again. Raises JournalFailure.
         """
         files = self._files
-        if not files or files[0].last >= oldest or (self._file is not None and len(files) == 1):
-            return
         with suppress(OSError):
-            if self._has_removed:  # no power cut may bring back a file without those behind it
-                self.fs.sync_folder(self.path)
-                self._has_removed = False
-            self.fs.remove(files[0].path)
-            self._has_removed = True
-            del files[0]
+            for _ in range(FILES_PER_LOOK):
+                if not files or files[0].last >= oldest or (self._file is not None and len(files) == 1):
+                    return
+                if self._has_removed:  # no power cut may bring back a file without those behind it
+                    self.fs.sync_folder(self.path)
+                    self._has_removed = False
+                self.fs.remove(files[0].path)
+                self._has_removed = True
+                del files[0]
 
     @property
     def is_lost(self) -> bool:
@@ -299,6 +337,9 @@ class PutKeyLog:
         if self._file is not None:
             self.close_after_sync(self._file)
             self._file = None
+        for each in self._files[:-1]:  # their records are in the new file, except those that do not count any more
+            with suppress(OSError):
+                self.fs.remove(each.path)
         self._files = [each for each in self._files if each is newest or not is_missing(self.fs, each.path)]
         newest.last = self.last
         self._pending.clear()

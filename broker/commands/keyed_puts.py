@@ -82,6 +82,10 @@ def store_once(
         return None
     if not session.group.admits(len(item.data) + LINE_BYTES_MAX):
         raise Refused(access.disk_full(session.group), client=False)
+    try:
+        keys.log.prepare()
+    except OSError as error:
+        raise Refused(f"the keys of puts cannot be written: {keys.log.path}: {error.strerror}", client=False) from error
     came_by = append_log(queue.journal)
     position = (0, 0) if came_by is None else next_write_position(came_by)
     result = store(session, name, item, now_ms)

@@ -73,10 +73,11 @@ class Deletions:
 
     def delete(self, queue: Queue, now_ms: int) -> int:
         """Delete a queue that need not stay (see `must_wait`), and its files. Return the batch that the reply waits
-        for. Raises Undeleted if the system refuses to remove a file, and nothing has changed then; raises
+        for. Raises Undeleted if the system refuses to remove a file; then only its keys of puts are forgotten. Raises
         JournalFailure.
         """
         queues, batch, left = self._queues, 0, None
+        self.forget_keys(queue)
         self._maintenance.forget(queue)
         if isinstance(queue.journal, Log | ReaderLog):
             try:
@@ -87,7 +88,6 @@ class Deletions:
         queues.remove(queue)
         self._pauses.forget(queue.name)
         self._transfers.recovery.deleted(queue)
-        self.forget_keys(queue)
         if left is not None:
             self._leave(queue.name, left, now_ms)
         queues.erased = {name: until for name, until in queues.erased.items() if until > self._group.durable}

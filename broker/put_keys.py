@@ -82,8 +82,12 @@ class PutKeys:
 
     def has_keys(self, queue: str) -> bool:
         """Tell whether `queue` may have keys that count: it must not go by itself, they would be forgotten with it."""
-        oldest = next(iter(self._known.values())).number if self._known else self.log.last + 1
-        return self._latest.get(queue, 0) >= oldest or any(put.queue == queue for put in self._unclear.values())
+        is_named = self._latest.get(queue, 0) >= self._oldest_known()
+        return is_named or any(put.queue == queue for put in self._unclear.values())
+
+    def _oldest_known(self) -> int:
+        """Return the number of the oldest put whose key is known; without any, that of the next put."""
+        return next(iter(self._known.values())).number if self._known else self.log.last + 1
 
     def why_unclear(self, queue: str, key: str) -> str:
         """Return why it cannot be known whether an earlier put with `key` has stored its item; "" if it can."""
@@ -150,7 +154,7 @@ class PutKeys:
         """Forget keys whose life has ended. Called each second."""
         if self._known:
             self._drop(DROPPED_PER_LOOK, now_ms)
-        oldest = next(iter(self._known.values())).number if self._known else self.log.last + 1
+        oldest = self._oldest_known()
         if self._unclear:
             oldest = min(oldest, *(put.put for put in self._unclear.values()))
         self.log.drop_files(oldest)

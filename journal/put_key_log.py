@@ -244,8 +244,10 @@ class PutKeyLog:
         """Make the file, so that a put can be refused if that is impossible. A full or broken disk is left to the
         commit, which knows what to do about it. Raises OSError.
         """
+        if self._file is not None:
+            return
         try:
-            self.file  # noqa: B018
+            self._file = self._next_file()
         except OSError as error:
             if error.errno not in FULL_ERRNOS and error.errno not in BROKEN_ERRNOS:
                 raise

@@ -35,25 +35,15 @@ def set_once(session: Session, request: memcache.KeyedSet, now_ms: int) -> None:
     try:
         result = store_once(session, asked.queue, request.key, item, now_ms, partial(set_once, session, request))
     except Refused as refused:
-        session.counters.cmd_set += 1
-        if asked.noreply:
-            session.note_unheard(asked.queue, refused.why, now_ms)
-        puts.reply_refusal(session, refused, asked.noreply)
+        puts.refuse_set(session, asked, refused, now_ms)
         return
     if result is None:
         return
     session.counters.cmd_set += 1
-    if asked.noreply:
-        if why := puts.WHY_NOT.get(result):
-            session.note_unheard(asked.queue, why, now_ms)
-    elif result is STORED:
-        session.out.append(session.stored)
-    elif result is ALREADY_STORED:
-        session.out.append(session.replies.exists)
-    elif result is PutResult.TOO_LARGE:
-        puts.reply_too_large(session, asked)
-    else:
-        session.out.append(session.replies.not_stored)
+    if result is not STORED and result is not ALREADY_STORED:
+        puts.reply_unstored(session, asked, result, now_ms)
+    elif not asked.noreply:
+        session.out.append(session.stored if result is STORED else session.replies.exists)
 
 
 def store_once(

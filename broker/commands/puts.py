@@ -43,18 +43,27 @@ def set_item(session: Session, request: Set, now_ms: int) -> None:
     try:
         verdict = store(session, request.queue, new_item(request.data, now_ms, expires_ms, request.flags), now_ms)
     except Refused as refused:
-        session.counters.cmd_set += 1
-        if request.noreply:
-            session.note_unheard(request.queue, refused.why, now_ms)
-        reply_refusal(session, refused, request.noreply)
+        refuse_set(session, request, refused, now_ms)
         return
     session.counters.cmd_set += 1
-    if request.noreply:
-        if verdict is not STORED:
-            session.note_unheard(request.queue, WHY_NOT[verdict], now_ms)
-        return
-    if verdict is STORED:
+    if verdict is not STORED:
+        reply_unstored(session, request, verdict, now_ms)
+    elif not request.noreply:
         session.out.append(session.stored)
+
+
+def refuse_set(session: Session, request: Set, refused: Refused, now_ms: int) -> None:
+    """Reply to a set that is refused."""
+    session.counters.cmd_set += 1
+    if request.noreply:
+        session.note_unheard(request.queue, refused.why, now_ms)
+    reply_refusal(session, refused, request.noreply)
+
+
+def reply_unstored(session: Session, request: Set, verdict: PutResult, now_ms: int) -> None:
+    """Reply to a set whose item has found no room."""
+    if request.noreply:
+        session.note_unheard(request.queue, WHY_NOT[verdict], now_ms)
     elif verdict is PutResult.TOO_LARGE and session.dialect is Dialect.MEMCACHED:
         reply_too_large(session, request)
     else:

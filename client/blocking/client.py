@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import ssl
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from staniel.client.blocking.closing import Connecting
@@ -297,28 +297,14 @@ class Client(Connecting):
 
         Raises NotOpen if it has timed out.
         """
-        queue, number = _name_of(item)
-        if number is None:
-            raise Refused(f"an item cannot be extended, {NO_IDS}")
-        self._must_hold(item)
-        reply = self._one(ExtendItem(queue, number))
-        if reply is Answer.NOT_FOUND:
-            self._open.pop(_name_of(item), None)
-            raise NotOpen(f"item {number} of {queue} was no longer open", item)
+        self._ask_by_id(item, ExtendItem, "an item cannot be extended")
 
     def history(self, item: Item) -> History:
         """Return how often an open item has been delivered, and the past of a dead letter. It costs a round trip.
 
         Raises NotOpen if the item is not open any more, Refused by a server that cannot tell.
         """
-        queue, number = _name_of(item)
-        if number is None:
-            raise Refused(f"an item has no history, {NO_IDS}")
-        self._must_hold(item)
-        reply = self._one(history_request(queue, number))
-        if reply is Answer.NOT_FOUND:
-            self._open.pop(_name_of(item), None)
-            raise NotOpen(f"item {number} of {queue} was no longer open", item)
+        reply = self._ask_by_id(item, history_request, "an item has no history")
         assert isinstance(reply, History)
         return reply
 
@@ -389,6 +375,18 @@ class Client(Connecting):
             raise refused(reply)
         expect(reply, Answer.END)
         return None
+
+    def _ask_by_id(self, item: Item, request_of: Callable[[str, int], Request], why_not: str) -> Reply:
+        """Send a request about an open item. Raises NotOpen, and Refused with `why_not` if the item has no id."""
+        queue, number = _name_of(item)
+        if number is None:
+            raise Refused(f"{why_not}, {NO_IDS}")
+        self._must_hold(item)
+        reply = self._one(request_of(queue, number))
+        if reply is Answer.NOT_FOUND:
+            self._open.pop(_name_of(item), None)
+            raise NotOpen(f"item {number} of {queue} was no longer open", item)
+        return reply
 
     def _holds(self, item: Item) -> bool:
         held = self._open.get(_name_of(item))

@@ -18,7 +18,16 @@ from staniel.queues.changes import Change
 from staniel.queues.item import Item
 from staniel.queues.queue import Queue
 from staniel.sim.clocks import Clocks
-from staniel.sim.queues.conversation import CLOSERS, OPENERS, PUTS, SHOWS_ITEMS, Answer, Request, Want
+from staniel.sim.queues.conversation import (
+    CLOSERS,
+    OPENERS,
+    PUTS,
+    SHOWS_ITEMS,
+    SHOWS_TEXT_ITEMS,
+    Answer,
+    Request,
+    Want,
+)
 from staniel.sim.queues.model import Fact, Fate, Impossible, Move, QueueModel, Reading, Record, Verb, facts_of
 from staniel.sim.queues.pasts import StatedPasts, check_start, check_transfer, may_be_copy
 from staniel.sim.queues.promises import Acknowledgement, acknowledged, acknowledgement_of
@@ -336,7 +345,7 @@ class Checker:
                 self._end_reading(client, request, Want.CLOSE, request.queue)
         elif request.want in (Want.CLOSE, Want.ABORT, Want.CLOSE_OPEN) and not answer.items:
             self._end_reading(client, request, request.want, request.queue)
-        elif request.want in (Want.TEXT_GET, Want.TEXT_PEEK, Want.TEXT_MONITOR) and not answer.items:
+        elif request.want in SHOWS_TEXT_ITEMS and not answer.items:
             self._end_all(client, request)
 
     def _check_put(self, request: Request, end: str) -> None:

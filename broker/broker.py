@@ -237,7 +237,7 @@ class Broker:
         watch.after_round = self._end_round
 
     def _join_operations(self) -> None:
-        """Make what deletes queues and moves, removes and restores many items."""
+        """Create the parts that delete queues, and move, remove and restore many items."""
         transfers, maintenance, audit = self.transfers, self.maintenance, self.audit
         self.put_keys = PutKeys(transfers, self.limits, self.report)
         self.put_keys.configure(self.config.server.put_key_life_ms, self.config.server.max_put_keys)
@@ -322,7 +322,7 @@ class Broker:
                 session.unblock()
 
     def new_backup(self, session: Session) -> BackupHold:
-        """Return what holds the files of a backup until `session` ends."""
+        """Return a new holder of a backup's files; it holds them until `session` ends."""
         from staniel.broker.operations.backup import BackupHold, HeldSpool  # few servers are asked for a backup
 
         jobs = self.workq if self.serves_jobs else None

@@ -209,7 +209,7 @@ class SpoolRecovery:
         if undo is not None:
             undo.classify()
         self._put_keys.retry(now_ms)
-        self._transfers.recovery.retry(now_ms)  # what it puts elsewhere may make a queue, and serve its waiters
+        self._transfers.recovery.retry(now_ms)  # items that it moves may create a queue, and go to its waiters
         if undo is not None:
             undo.find_copies(now_ms)
         for queue in recovered:

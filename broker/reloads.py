@@ -22,10 +22,10 @@ STEP_WORK = 5_000  # of a turn's share, as timers count it
 
 
 class RunningReload:
-    """A running reload: it gives queues the settings of the newest configuration, even if another reload comes
-    meanwhile. It goes on when its client has disconnected. `later`: once it `is_done`, the keys that only a restart
-    applies, as a text; `later_keys` are those known before. `finish` is called with it when all queues have their
-    settings, before the client that waits is told.
+    """A running reload. It gives queues the settings of the newest configuration, even if another reload comes
+    meanwhile, and continues if its client disconnects. `later`: once it `is_done`, the keys that need a restart, as a
+    text; `later_keys` are those known before. When all queues have their settings, `finish` is called with `later`,
+    before the waiting client gets its reply.
     """
 
     def __init__(
@@ -33,13 +33,13 @@ class RunningReload:
     ) -> None:
         self.is_done = False
         self.later = ""
-        self.on_end: Callable[[str], None] | None = None  # gives `later` to the client that waits
+        self.on_end: Callable[[str], None] | None = None  # passes `later` to the client that waits
         self._memory, self._queues, self._timers = memory, memory.queues, timers
         self._later_keys, self._finish = later_keys, finish
         self._pieces = self._apply()
 
     def on_timer(self, now_ms: int) -> int:
-        """Do a turn's share. Returns the work, as timers count it."""
+        """Do a turn's share. Return the work, as timers count it."""
         share = Share(self._timers.clock)
         for _ in self._pieces:
             if share.is_spent:
@@ -62,7 +62,7 @@ class RunningReload:
         known: dict[tuple[int, int], tuple[QueueConfig, QueueConfig, bool]] = {}  # kept, so that no id is reused
         for queue in self._queues.all():
             if self._queues.known(queue.name) is not queue:
-                continue  # deleted since
+                continue  # deleted meanwhile
             before, after = queue.config, self._queues.config_of(queue.name)
             both = id(before), id(after)
             if both not in known:

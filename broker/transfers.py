@@ -45,7 +45,7 @@ from staniel.queues.registry import Queues, Refused
 
 ASIDE_BYTES_MAX = 1 << 20  # of payload of one queue, in memory outside its line
 RETRY_MS = 1000
-NOTE_OVERHEAD_BYTES = 2 * PAST_BYTES_MAX  # the past of a copy, as records
+NOTE_OVERHEAD_BYTES = 2 * PAST_BYTES_MAX  # for the past of a copy, in records
 
 
 class Transfer(Struct, frozen=True):
@@ -298,7 +298,7 @@ class Transfers:
 
     def is_on_hold(self, log: Log | ReaderLog | StreamWriter) -> bool:
         """Tell whether no transfer from or to these files may begin for now."""
-        # A step that waits for a search waits for a reload: until then nothing else waits for the step.
+        # A step that waits for a search waits for a reload. Until then it does not block transfers.
         return log in self._on_hold or (log.blocks_transfers and not self.recovery.keeps(log))
 
     def _is_called_off(self, transfer: Transfer, name: str, now_ms: int) -> bool:

@@ -275,7 +275,7 @@ class PutKeyLog:
         self._file = following
 
     def write_and_sync(self) -> None:
-        """Write what is pending; sync it if it must be durable. Raises OSError; a second call goes on where the first
+        """Write what is pending; sync it if it must be durable. Raises OSError; a second call continues where the first
         one failed. Raises JournalFailure if the sync fails.
         """
         if not (self._pending or self._unwritten or self._must_sync):
@@ -322,7 +322,7 @@ class PutKeyLog:
     def is_lost(self) -> bool:
         """True if another program has removed, replaced or cut a file."""
         file = self._file
-        with suppress(OSError):  # the disk does not tell
+        with suppress(OSError):  # the disk cannot be read now: assume nothing is lost
             older = self._files if file is None else self._files[:-1]
             if file is not None and not file.is_at(self._files[-1].path):
                 return True

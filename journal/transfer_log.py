@@ -143,7 +143,7 @@ def decode(line: bytes) -> Intent | Done | None:
 
 
 def correct_line(line: bytes, decode: Callable[[bytes], RecordT]) -> RecordT | None:
-    """Decode a line in which one bit is wrong: the checksum tells which one. Returns None if there is no such bit."""
+    """Decode a line with one wrong bit, which the checksum identifies. Return None if there is no such bit."""
     bent = bytearray(line)
     for at in range(len(bent)):
         for bit in range(8):
@@ -155,8 +155,8 @@ def correct_line(line: bytes, decode: Callable[[bytes], RecordT]) -> RecordT | N
 
 
 def spelled_name(name: str) -> str:
-    """Return a name that JSON can hold. A file name need not be UTF-8: a name that is not is spelled in hexadecimal
-    digits behind a slash, which no name can hold.
+    """Return a name as JSON can represent it. A file name need not be UTF-8; such a name becomes a slash, which no name
+    contains, and hexadecimal digits.
     """
     try:
         name.encode()

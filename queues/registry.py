@@ -74,7 +74,7 @@ class Queues:
         self.aliases: dict[str, Alias] = {}
         self.blocked: dict[str, str] = {}
         self.unreadable: set[str] = set()  # of the blocked ones, those whose files a reload tries to read again
-        self.transfer_sink: TransferSink[Queue] | None = None  # of every queue made from now on
+        self.transfer_sink: TransferSink[Queue] | None = None  # of every queue created from now on
         self.timer: Timer | None = None
         self.calendar: Calendar = EVEN  # of every queue
         self.on_adopt: Callable[[Queue], None] = lambda queue: None  # called for every queue before it gets items

@@ -300,7 +300,7 @@ class QueueReads(QueueContents):
 
 def delay_ms(config: QueueConfig, delivery: Delivery) -> int:
     """Return how long `delivery` is delayed when it ends. The jitter is computed from the item and its number of
-    deliveries, so that it is the same in every run; it never makes a delay shorter.
+    deliveries, so that it is the same in every run. It never makes a delay shorter.
     """
     delays_ms = config.retry_delays_ms
     shortest_ms = delays_ms[min(max(delivery.deliveries, 1), len(delays_ms)) - 1]
@@ -317,8 +317,8 @@ def longest_delay_ms(config: QueueConfig) -> int:
 
 
 class DelayOrder:
-    """The items of `delayed` (by xid) in the order of the moments at which their delays end, their `opened_ms`. An item
-    that has left `delayed` otherwise is skipped.
+    """The items of `delayed` (by xid) in the order in which their delays end, at their `opened_ms`. An item that has
+    left `delayed` another way is skipped.
 
     `may_be_too_long`: a reload may have made the delays shorter than some of these.
     """
@@ -346,8 +346,8 @@ class DelayOrder:
         return None
 
     def pop_due(self, now_ms: int) -> list[Delivery]:
-        """Remove the items whose delays have ended from the order and return them, the first one first; the caller
-        removes them from `delayed`. Those of one moment were held by one client that has disconnected: they are in the
+        """Remove the items whose delays have ended from the order, and return them, the first one first. The caller
+        removes them from `delayed`. Items of one moment were held by one client that has disconnected; they are in the
         order that they had in the line.
         """
         due: list[Delivery] = []
@@ -355,7 +355,7 @@ class DelayOrder:
             heappop(self._heap)
             due.append(delivery)
         due.sort(key=attrgetter("seq"))
-        due.sort(key=attrgetter("opened_ms"))  # twice by a number takes a quarter of the time of once by a pair
+        due.sort(key=attrgetter("opened_ms"))  # two sorts by numbers take a quarter of the time of one by pairs
         return due
 
     def shorten(self, latest_ms: int) -> None:

@@ -66,13 +66,13 @@ class Profile(Struct, frozen=True, kw_only=True):
     writer began, with changes before their additions.
     """
     hub: bool = False  # with sockets and threads, and fewer commands
-    secure: int = 0  # of a hub: how many of a hundred new clients speak TLS
-    operators: int = 0  # of a hub: how many of a hundred new clients speak HTTP to the admin listener
-    limits: bool = False  # of a hub: few may connect, open and wait
-    users: bool = False  # of a hub: clients have to say who they are
-    by_id: bool = False  # of a hub: clients hold several items and end their reads by id
+    secure: int = 0  # of a hub: how many of a hundred new clients use TLS
+    operators: int = 0  # of a hub: how many of a hundred new clients use HTTP on the admin listener
+    limits: bool = False  # of a hub: few clients may connect, open and wait
+    users: bool = False  # of a hub: clients must authenticate
+    by_id: bool = False  # of a hub: clients open several items and end their reads by id
     keyed: bool = False  # of a hub: clients put items with idempotency keys, and put them again
-    metered: bool = False  # of a hub: its clock is the work that it does, and there are many queues
+    metered: bool = False  # of a hub: its clock counts its work, and there are many queues
     stands_still: bool = False
     """True if a hub's machine sometimes pauses between checking the sockets and reading the clock, for longer than
     clients may be silent.

@@ -55,7 +55,9 @@ class DamagedCopies:
         return max(0, now_ms - self._calendar.moment_ms(self.oldest_ms, now_ms)) if self.oldest_ms else 0
 
     def are_to_be_looked_at(self, now_ms: int, disk_bytes: int) -> bool:
-        """Tell whether a copy is a week old, or the copies take 64 MB or a hundredth of the disk."""
+        """Tell whether an operator should look at them: a copy is a week old, or all take 64 MB or a hundredth of the
+        disk.
+        """
         return self.age_ms(now_ms) >= OLD_MS or self.bytes > min(LARGE_BYTES, disk_bytes // LARGE_PART)
 
     def _measure(self, name: str, is_file: bool) -> tuple[int, int] | None:

@@ -157,9 +157,9 @@ class Sampler:
         self._watched_ms = 0
         self._idle: dict[str, None] = {}  # queues whose rings may go to others
         self._left: deque[str] = deque()  # names of this round
-        self._of_slice = 0  # queues of this slice that have been looked at
+        self._of_slice = 0  # queues of this slice that were sampled so far
         self._round_ms = 0
-        self._others = 0  # number of those without a ring that quiet rounds have passed
+        self._others = 0  # names without a ring that quiet rounds have sampled
 
     def begin_rounds(self, now_ms: int) -> None:
         """Begin to look."""

@@ -63,9 +63,9 @@ class HeldView(Struct, frozen=True):
 
 
 class ClientView(Struct, frozen=True):
-    """A connection. `waits_for` "": it does not wait. `backlog`: requests read and not executed yet. `user` "":
-    no login, or none is required. `name`: what the client calls itself, "" if it has not said so. `connected_at_ms`
-    0: unknown. `holds`: the open reads that `open_reads` counts, of HOLDS_MAX queues at most, and its leases.
+    """A connection. `waits_for` "": it does not wait. `backlog`: requests that were read and not yet executed. `user`
+    "": no login, or none is required. `name`: the client's own name for itself, "" if it sent none. `connected_at_ms`
+    0: unknown. `holds`: the open reads that `open_reads` counts, of at most HOLDS_MAX queues, and the client's leases.
     """
 
     number: int

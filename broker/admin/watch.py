@@ -299,7 +299,7 @@ class Watch:
         return is_slow or self.sync_hangs_ms > 0
 
     def are_copies_kept(self, now_ms: int) -> bool:
-        """Tell whether copies of damaged bytes are there that are old or large."""
+        """Tell whether there are copies of damaged bytes that are old or large."""
         return self.copies.count > 0 and self.copies.are_to_be_looked_at(now_ms, self._free_bytes()[1])
 
     @property

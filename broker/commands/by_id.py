@@ -57,8 +57,8 @@ def extend_item(session: Session, request: ExtendItem, now_ms: int) -> None:
 
 
 class ReadSearch:
-    """A search for the reads of one item among those that this connection has open, then among those of the others. An
-    item that timed out and was opened again has two entries, of which one is open.
+    """A search for the reads of one item: first among those that this connection has open, then among those of the
+    others. An item that timed out and was opened again has two entries, of which one is open.
     """
 
     def __init__(

@@ -28,9 +28,7 @@ KEYS_PER_TURN = KEYS_AT_ONCE  # of one line in one turn, so that other clients a
 
 
 def get(session: Session, request: Get, now_ms: int) -> None:
-    """Reply to a get of one key. The common case takes one step: a plain get, of a queue that exists and has an
-    item.
-    """
+    """Reply to a get of one key. The common case is short: a plain get from a queue that exists and has an item."""
     if (
         (request.close or request.open or request.abort or request.peek or session.reads)
         or (queue := session.by_name.get(request.queue)) is None

@@ -35,7 +35,7 @@ NOT_FOUND = b"NF"
 VALUE = b"VA"
 UNLIMITED = -1
 NO_PAST = b"-"
-NO_CAS = 0  # as memcached without CAS replies: an item has no id before it leaves the line for the first time
+NO_CAS = 0  # as memcached without CAS: an item has no id before it leaves the line for the first time
 
 
 def put(session: Session, request: memcache.MetaSet, now_ms: int) -> None:
@@ -143,7 +143,7 @@ def figures_of(queue: Queue, taken: Delivery, meta: Meta, now_ms: int) -> MetaVa
         b"c": taken.id,
         b"d": taken.deliveries,
         b"t": ttl_s(queue, item, now_ms),
-        b"h": int(taken.deliveries > 1),  # whether the item had been handed out before this reply
+        b"h": int(taken.deliveries > 1),  # whether the item was delivered before this reply
         b"l": max(0, now_ms - queue.calendar.added_ms(item, now_ms)) // 1000,
     }
     if any(word[:1] == b"p" for word in meta.shown):

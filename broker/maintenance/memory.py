@@ -100,7 +100,7 @@ class MemoryBudget:
             pass
 
     def bound_each(self) -> Iterator[None]:
-        """Compute the shares again and set the bound of every queue, one queue a step."""
+        """Compute the shares again and set the bound of every queue; one queue a step."""
         queues = list(self.queues)
         self._shared_by = max(1, len(queues))
         room_bytes = int(self.limit_bytes * TIGHT_SHARE) - self.used_bytes

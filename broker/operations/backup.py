@@ -72,8 +72,8 @@ class HeldSpool(Struct, frozen=True, eq=False):
 
 
 class BackupHold:
-    """The files of one backup, from `prepare` on until `release`, when the session of `owner` has ended. It stands in
-    `holds` meanwhile.
+    """The files of one backup, from `prepare` until `release`, which is called when the session of `owner` has ended.
+    Meanwhile it is in `holds`.
     """
 
     def __init__(self, owner: object, holds: list[BackupHold], server: HeldSpool) -> None:
@@ -130,8 +130,8 @@ class BackupHold:
         """Commit, and hold the files. Raises OSError, JournalFailure."""
         fs, outside = self._fs, self._outside
         self._server.commit(now_ms)
-        there = [name.partition("-")[0] for folder in folders for name, _ in fs.list(folder)]
-        number = max((int(each) for each in there if each.isdecimal()), default=0) + 1
+        numbers = [name.partition("-")[0] for folder in folders for name, _ in fs.list(folder)]
+        number = max((int(each) for each in numbers if each.isdecimal()), default=0) + 1
         for at, file in enumerate(spool_files(fs, self._spool.folder, outside)):
             folder = folders[bool(outside) and file.path.startswith(f"{outside}/")]
             self.files.append(self._hold_file(file, folder, f"{number}-{at}"))

@@ -65,7 +65,7 @@ class RunningRedrive(RunningMove):
         return self._targets[name]
 
     def _refusal(self, name: str) -> str:
-        """Return why an item may not go home to `name`; "" if it may. A user has present rights."""
+        """Return why an item may not go home to `name`; "" if it may. The user's present rights count."""
         queues, rights = self.tools.queues, self.tools.clients.rights_of(self.user) if self.user else None
         if not name:
             return NO_HOME

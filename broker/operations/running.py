@@ -48,8 +48,8 @@ _NEXT = {OperationState.RUNNING: _ENDS, **dict.fromkeys(_ENDS, ())}
 class OperationView(Struct, frozen=True):
     """An operation. `id` is its number in the audit log. `done` of `total` items; `remaining_ms` -1: unknown. `by`: the
     user, or the address, of the client that began it. `why`: the reason for an early end. `undo` 0: it
-    cannot be undone. `open`, `gone`: items that an undo left where they are, because clients hold them or took them.
-    `returning`: items that stood ahead of those meant and are still set aside, when all else is done.
+    cannot be undone. `open`, `gone`: items that an undo could not return, because clients have them open or have taken
+    them. `returning`: items ahead of the chosen ones that are still set aside when everything else is done.
     """
 
     id: int

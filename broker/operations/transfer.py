@@ -147,8 +147,8 @@ class TransferOperation(Operation):
         self._is_reading = False  # until a task has ended
         self._is_closing = False
         self._clients = ClientsBeside(self.tools.clients.counters)
-        self._is_patient = False  # beside clients, whose syncs come first
-        self._defers: dict[Deferrable, None] = {}  # journals of the queues that it has sent items from or to
+        self._is_patient = False  # while clients put and get, whose syncs come first
+        self._defers: dict[Deferrable, None] = {}  # journals of the queues of all its slices
 
     # a turn
 

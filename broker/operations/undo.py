@@ -271,7 +271,7 @@ def moved_bytes(items: int, target: str) -> int:
 
 
 def purged_bytes(queue: Queue, count: int, chosen_bytes: int | None) -> int:
-    """Return about how many bytes an undo file takes for the first `count` items of `queue`, or for chosen ones."""
+    """Return roughly the size of an undo file for the first `count` items of `queue`, or for chosen ones."""
     items = queue.line.present
     if chosen_bytes is not None:
         return chosen_bytes + ITEM_BYTES * count

@@ -40,7 +40,7 @@ class Chosen:
     """
 
     def __init__(self, terms: str, *, tells_equal_apart: bool) -> None:
-        self.terms = terms  # the terms that chose them, for people
+        self.terms = terms  # the terms that chose the items, for people
         self._tells_equal_apart = tells_equal_apart
         self._counts: dict[Key, int] = {}
         self._times: set[int] = set()

@@ -22,8 +22,8 @@ class ItemSearch:
     """
 
     def __init__(self, queue: Queue, where: Where, now_ms: int, show: Callable[[Candidate], object] | None) -> None:
-        """Begin a search. `show` is called with each item that is found; None: they are to be taken, and `chosen` keeps
-        them.
+        """Begin a search. `show` is called with each item that is found. With `show` None the items are to be taken,
+        and `chosen` keeps them.
         """
         self.queue = queue
         self.at_ms = now_ms

@@ -8,10 +8,11 @@
 | `NAME~~<ms>` | unfinished: a pack, or a new current file | renamed when it is synced; removed at start |
 | `.staniel/segments/NAME.<ms>` | the sidecar of a sealed file: its effect, an index, checksums | its file goes |
 
-records.py has the opcodes and the one decoder, encoder.py writes records, replay.py makes them a queue again; trace.py
-follows single items. files.py has the names, log.py one queue's journal, segments.py its files in order, policy.py when
-to rotate, rewrite or pack. pack.py makes a pack and install.py puts it in place; read_behind.py, item_reader.py and
-find_copies.py find items in the files again. effect.py says what a file does to its queue, derived_effect.py works that
-out and sidecar.py keeps it; recovery.py is the start. Nothing here imports another journal format, and nothing knows
-clients or the time. Source: the Kestrel journal format, docs/journal-kestrel.md.
+records.py has the opcodes and the decoder of all records, encoder.py writes records, replay.py rebuilds a queue from
+them, trace.py follows single items. files.py has the names, log.py one queue's journal, segments.py its files in order,
+policy.py decides when to rotate, rewrite or pack. pack.py makes a pack and install.py puts it in place. read_behind.py
+and item_reader.py read items back, find_copies.py finds the copies of transfers after a position. effect.py describes
+the effect of a file on its queue, derived_effect.py computes it, sidecar.py stores it. recovery.py recovers a queue at
+start. No module here imports another journal format, or knows clients or the time. Source: the Kestrel journal format,
+docs/journal-kestrel.md.
 """

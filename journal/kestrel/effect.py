@@ -1,8 +1,8 @@
 """The effect of a part of a queue's journal on any queue: a small value, and a function that merges two of them.
 
-`merge` is associative, so the effects of a queue's segments can be found anywhere, in any order, and folded in a tree;
-pipeline/formats/kestrel/effect_scan.py finds them in records. Source: bicyclic monoid of a queue; symbolic execution
-of a fold as in SYMPLE (SOSP 2015).
+`merge` is associative, so the effects of a queue's segments can be computed anywhere, in any order, and folded in a
+tree. pipeline/formats/kestrel/effect_scan.py computes them from records. Source: bicyclic monoid of a queue; symbolic
+execution of a fold as in SYMPLE (SOSP 2015).
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class Pack:
             if self.stage is Stage.WRITING:
                 self._write_some()
             elif self.stage is Stage.SYNCED:
-                # A power cut must not take back the removals of the items that the pack leaves out.
+                # A power cut must not undo the removals of the items that the pack omits.
                 self._enter(Stage.WAITING)
                 self.log.group.call_when_durable(self.log, self._safe)
             elif self.stage is Stage.SAFE:

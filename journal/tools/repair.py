@@ -178,7 +178,7 @@ class Repair:
             case Work.REDO_LOG:
                 self._look_at_log()
             case Work.TRANSFERS | Work.PUT_KEYS | Work.OPERATION:
-                pass  # the copy has these files too, and a start on it goes on with them
+                pass  # the copy has these files too, and a start on it completes them
             case _:
                 assert_never(left.work)
 

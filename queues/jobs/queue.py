@@ -17,14 +17,16 @@ from staniel.queues.jobs.job import Job
 CHUNK = 512
 _WRAP = 1 << 64
 _HALF = 1 << 63
-# Year 1 as 64-bit nanoseconds since 1970, which wrap: what the original compares where a job has no time of its own.
+# Year 1 as 64-bit nanoseconds since 1970, which overflow. The original compares this value for jobs without a time.
 NO_TIME_NS = -6_795_364_578_871_345_152
 
 Order = tuple[int, int, int, bytes]
 
 
 def order(job: Job) -> Order:
-    """Return the sort key. Scheduled times compare as 64-bit nanoseconds, like the original's: they wrap after 2262."""
+    """Return the sort key. Scheduled times compare as 64-bit nanoseconds like the original's, which overflow after
+    2262.
+    """
     time_ns = job.time_ns or NO_TIME_NS
     if not -_HALF <= time_ns < _HALF:
         time_ns = (time_ns + _HALF) % _WRAP - _HALF
@@ -32,7 +34,7 @@ def order(job: Job) -> Order:
 
 
 class JobLine:
-    """Ready jobs of one queue, or its scheduled ones."""
+    """The ready jobs of one queue, or its scheduled ones."""
 
     __slots__ = ("_chunks", "_length")
 
@@ -48,7 +50,7 @@ class JobLine:
             yield from chunk
 
     def fill(self, jobs: Iterable[Job]) -> None:
-        """Take these jobs into an empty line, in any order."""
+        """Add these jobs, in any order, to an empty line."""
         ordered = sorted(jobs, key=attrgetter("created_ns", "id"))
         if any(job.time_ns for job in ordered):
             ordered.sort(key=order)
@@ -87,7 +89,7 @@ class JobLine:
             chunks[number : number + 1] = [chunk[:CHUNK], chunk[CHUNK:]]
 
     def pop(self) -> Job | None:
-        """Take the first job out."""
+        """Remove and return the first job."""
         chunks = self._chunks
         if not chunks:
             return None
@@ -99,12 +101,12 @@ class JobLine:
         return job
 
     def remove(self, job: Job) -> None:
-        """Take out `job`, which must be there."""
+        """Remove `job`, which must be in the line."""
         was_there = self.discard(job)
         assert was_there, job.id
 
     def discard(self, job: Job) -> bool:
-        """Take out `job` if it is there; return whether it was."""
+        """Remove `job` if it is in the line. Return whether it was."""
         chunks, key = self._chunks, order(job)
         number = bisect_left(chunks, key, key=_end)
         if number == len(chunks):
@@ -121,16 +123,16 @@ class JobLine:
 
     def page(self, offset: int, limit: int) -> list[Job]:
         """Return at most `limit` jobs from number `offset` on."""
-        found: list[Job] = []
+        page: list[Job] = []
         for chunk in self._chunks:
             if offset >= len(chunk):
                 offset -= len(chunk)
                 continue
-            found += chunk[offset : offset + limit - len(found)]
+            page += chunk[offset : offset + limit - len(page)]
             offset = 0
-            if len(found) >= limit:
+            if len(page) >= limit:
                 break
-        return found
+        return page
 
 
 def _end(chunk: list[Job]) -> Order:

@@ -210,7 +210,7 @@ def _first_id(chunk: Chunk) -> int:
 
 
 class Progress(Protocol):
-    """The confirmations of a reader: every id up to `head`, and those that are `in done`."""
+    """The confirmations of a reader: every id up to `head`, and those in `done`."""
 
     head: int
 
@@ -236,13 +236,12 @@ class Counts(Struct, frozen=True, gc=False):
 
 
 class StreamLine(Line):
-    """A line over a stream: its items from `next_id` on are the stream's; those before them are in memory, as in any
-    line. An item that is confirmed and was not read yet is not for this queue.
+    """A line over a stream. Its items from `next_id` on are the stream's; those before them are in memory, as in any
+    line. An item that is confirmed but not read yet is not for this queue.
 
-    `on_disk`, `on_disk_bytes` and `bytes` are differences: what the stream has counted so far, less an origin that
-    moves with what this line reads, drops or leaves out. So a put costs the same however many queues follow, and
-    looking at a number changes nothing. `expiring` is a field: a put of an item with an expiry adds to that of each
-    member.
+    `on_disk`, `on_disk_bytes` and `bytes` are differences: the stream's count so far, minus an origin that moves when
+    this line reads, drops or leaves out items. So a put costs the same for any number of followers, and reading a
+    number changes nothing. `expiring` is a field: a put of an item with an expiry adds to that of each member.
 
     `dropped`: (first, last) of ids that were dropped and are not in the journal yet.
     """
@@ -267,27 +266,27 @@ class StreamLine(Line):
         self._source: Stream | Counts = stream
         self._next_id = progress.head + 1
         self._added_origin, self._added_bytes_origin = stream.last_id, stream.bytes
-        self.changed: Callable[[], object] = int  # called when it has read items into memory
+        self.changed: Callable[[], object] = int  # called after it has read items into memory
         self.dropped: list[tuple[int, int]] = []
         super().__init__()
-        self.on_disk = self.on_disk_bytes = self.bytes = 0  # by the properties
+        self.on_disk = self.on_disk_bytes = self.bytes = 0  # through the properties
         self.last_id = progress.head
 
     def expect(self, items: int, size: int, expiring: int) -> None:
-        """Expect so many items of the stream's past, which are still to be read."""
+        """Add this many items of the stream's past, which are still to be read."""
         self._on_disk_origin -= items
         self._on_disk_bytes_origin -= size
         self._bytes_origin -= size
         self.expiring += expiring
 
     def stop_following(self) -> None:
-        """Stop following the stream: what is put from now on is not for this queue, a parent that only feeds
+        """Stop following the stream. Items that are put from now on are not for this queue, a parent that only feeds
         its children.
         """
         self._source = Counts(self.stream.last_id, self.stream.bytes)
 
     def follow_from_end(self) -> None:
-        """Follow the stream again; what it has had so far is not for this queue."""
+        """Follow the stream again. Its items so far are not for this queue."""
         source, stream = self._source, self.stream
         items, size = stream.last_id - source.last_id, stream.bytes - source.bytes
         self.expect(-items, -size, 0)
@@ -312,7 +311,7 @@ class StreamLine(Line):
 
     @property
     def next_id(self) -> int:
-        """Items from this one on have not been read."""
+        """The id of the first item that has not been read."""
         return max(self._next_id, self.progress.head + 1)
 
     # numbers
@@ -342,7 +341,9 @@ class StreamLine(Line):
         self._bytes_origin = self._source.bytes - value
 
     def weight_bytes(self) -> int:
-        """Return the cost of what this line alone keeps in memory, beside what the stream keeps for all."""
+        """Return the cost of the items that only this line keeps in memory, without those that the stream keeps for
+        all.
+        """
         payload = self._on_disk_bytes_origin - self._bytes_origin
         return payload + ITEM_COST_BYTES * (len(self.in_memory) + len(self.returned))
 
@@ -352,7 +353,7 @@ class StreamLine(Line):
 
     @property
     def memory_items(self) -> int:
-        """The number of items that this line could hand out without reading a file."""
+        """The number of items that this line could deliver without reading a file."""
         if self.next_id >= self.stream.window_id:
             return len(self)
         return len(self.in_memory) + len(self.returned) + min(self.stream.window_items, self.on_disk)
@@ -454,20 +455,20 @@ class StreamLine(Line):
         before = len(self.in_memory)
         while len(self.in_memory) == before and self.on_disk and self.read_error is None:
             try:
-                found = self.stream.read(self.next_id)
+                items = self.stream.read(self.next_id)
             except OSError as error:
                 self.read_error = error
                 self.on_read_error()
                 return
-            if not found:
+            if not items:
                 self._lose_the_rest()
                 return
-            self._next_id = found[-1].id + 1
-            self.take_in(self._own(found))
+            self._next_id = items[-1].id + 1
+            self.take_in(self._own(items))
             self.changed()
 
     def load_all(self) -> bool:
-        """Return True: everything is in memory that can be, because the stream sees to that."""
+        """Return True. The stream keeps everything in memory that it can."""
         return True
 
     def measure_dropped(self) -> None:
@@ -493,7 +494,7 @@ class StreamLine(Line):
         return [item for item in items if item.id not in done] if done else list[Item](items)
 
     def _lose_the_rest(self) -> None:
-        """Drop items that were counted and are nowhere: their files are gone."""
+        """Drop items that were counted but have no files any more."""
         self.bytes -= self.on_disk_bytes
         self.on_disk = self.on_disk_bytes = 0
 

@@ -326,7 +326,7 @@ class PutKeyLog:
             older = self._files if file is None else self._files[:-1]
             if file is not None and not file.is_at(self._files[-1].path):
                 return True
-            return any(is_missing(self.fs, each.path) for each in older)
+            return any(is_missing(self.fs, old.path) for old in older)
         return False
 
     def write_anew(self, records: Iterable[Record]) -> None:
@@ -339,10 +339,10 @@ class PutKeyLog:
         if self._file is not None:
             self.close_after_sync(self._file)
             self._file = None
-        for each in self._files[:-1]:  # their records are in the new file, except those that do not count any more
+        for file in self._files[:-1]:  # their records are in the new file, except those that do not count any more
             with suppress(OSError):
-                self.fs.remove(each.path)
-        self._files = [each for each in self._files if each is newest or not is_missing(self.fs, each.path)]
+                self.fs.remove(file.path)
+        self._files = [file for file in self._files if file is newest or not is_missing(self.fs, file.path)]
         newest.last = self.last
         self._pending.clear()
         self._unwritten = b""

@@ -50,8 +50,8 @@ def set_aside_found(queue: Queue, xid: int, means: Callable[[Item, int], bool]) 
         queue.last_xid = xid
     delivery = _open_head_as(queue, xid or _previous(queue, spare, 0))
     queue.set_aside(delivery)
-    for each in reversed(passed):
-        queue.give_back(each)
+    for open_read in reversed(passed):
+        queue.give_back(open_read)
     return delivery
 
 

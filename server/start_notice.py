@@ -125,7 +125,7 @@ def read_lock(data: bytes) -> tuple[str, StartState | None]:
     if not line.strip():
         return holder.strip(), None
     try:
-        numbers = [int(each) for each in line.strip().strip("[]").split(",")]
+        numbers = [int(number) for number in line.strip().strip("[]").split(",")]
         return holder.strip(), StartState(*numbers[:5])
     except (ValueError, TypeError):  # read while it was written
         return holder.strip(), StartState(0, 0, 0, 0, 0)

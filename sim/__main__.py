@@ -102,8 +102,8 @@ def results(job: Job, first: int, seeds: int | None, jobs: int, with_states: boo
             running.append(pool.submit(batch, job, part, with_states))
             if len(running) > 2 * jobs:
                 yield from running.pop(0).result()
-        for each in running:
-            yield from each.result()
+        for future in running:
+            yield from future.result()
 
 
 @click.command()

@@ -76,11 +76,11 @@ class Actor(Client):
     def send_requests(self, requests: list[Any]) -> None:
         """Send requests in one piece."""
         was_idle = not self.conversation.waiting and not self.session.backlog
-        for each in requests:
-            self.judge.on_request(self.name, each)
-            self.conversation.expect(each)
+        for request in requests:
+            self.judge.on_request(self.name, request)
+            self.conversation.expect(request)
         self._alone = requests[0] if len(requests) == 1 and was_idle else None
-        self.sends(b"".join(each.line for each in requests))
+        self.sends(b"".join(request.line for request in requests))
         self._alone = None
 
     def leave(self) -> None:

@@ -276,7 +276,7 @@ class History:
     def _arm(self) -> None:
         """Let the power or the process fail at one of the disk's next steps."""
         self.is_due = True
-        sudden = [each for each in self.profile.accidents if each is not Accident.STOP]
+        sudden = [accident for accident in self.profile.accidents if accident is not Accident.STOP]
         if sudden:
             self.cut_by = self.rng.choice(sudden)
             self.disk.stop_at = len(self.disk.log) + self.rng.randrange(20)

@@ -168,7 +168,7 @@ class World:
 
     def reported(self, event: str) -> list[dict[str, object]]:
         """Return the fields of each report of `event`, without the hint."""
-        reports = [fields for each, fields in self._details if each == event]
+        reports = [fields for name, fields in self._details if name == event]
         return [{name: value for name, value in fields.items() if name != "hint"} for fields in reports]
 
 
@@ -311,7 +311,7 @@ def _undo_all(world: World) -> None:
     for operation in list(broker.operations.running.values()):
         operation.cancel()  # judge what the crash has left, not what recovery continues
     end_operations(world)
-    for record in [each for each in broker.undos.by_id.values() if each.content.began.is_kept]:
+    for record in [undo for undo in broker.undos.by_id.values() if undo.content.began.is_kept]:
         begin_undo(broker.operations, by, record, world.now_ms)
         end_operations(world)
 

@@ -134,11 +134,11 @@ class Lane:
             self._is_connected = True
             self.shared.teller.log("debug", "connection.made")
         now_s = time.monotonic()
-        due = [each for each in self.resting if each.due_s <= now_s]
-        for each in due:
-            self.resting.remove(each)
-            if not each.is_gone:
-                self._bury(each) if each.reason else self._call(each.item)
+        due = [resting for resting in self.resting if resting.due_s <= now_s]
+        for resting in due:
+            self.resting.remove(resting)
+            if not resting.is_gone:
+                self._bury(resting) if resting.reason else self._call(resting.item)
             if self._is_leaving:
                 return
         self._fetch()
@@ -165,7 +165,7 @@ class Lane:
         if self.resting and now_s - self._extended_s > settings.extend_s:
             with self.io:
                 self.extend()
-        wait_s = min([settings.wait_s, *[max(each.due_s - now_s, 0) for each in self.resting]])
+        wait_s = min([settings.wait_s, *[max(resting.due_s - now_s, 0) for resting in self.resting]])
         room = min(self._batch, OPEN_ITEMS_MAX - len(self.resting))
         with self.io:
             confirm = self._take_done()
@@ -189,11 +189,11 @@ class Lane:
         self._extended_s = time.monotonic()
         running = self.running
         held = [Resting(running, 0)] if running is not None else []
-        for each in [*held, *self.resting]:
+        for open_item in [*held, *self.resting]:
             try:
-                self.client.extend(each.item)
+                self.client.extend(open_item.item)
             except NotOpen:
-                each.is_gone = True
+                open_item.is_gone = True
 
     def _call(self, item: Item) -> None:
         """Call the function with an open item, and do what the outcome asks for."""
@@ -331,7 +331,7 @@ class Lane:
         """Confirm what is done, hand everything else back, and close."""
         try:
             with self.io:
-                self.fresh.extend(each.item for each in self.resting)
+                self.fresh.extend(resting.item for resting in self.resting)
                 self.resting = []
                 self.relieve()
         except ClientError as error:

@@ -103,8 +103,8 @@ class Ticker:
         self._wall = wall
         name = f"cron.{queue}"
         self._name = name if is_name(name.encode("utf-8", "replace")) else f"cron.{id_for(queue)}"
-        self._times = [Times(each, wall()) for each in schedule.periodics]
-        self._data = {each.name: each.data or each.name.encode() for each in schedule.periodics}
+        self._times = [Times(periodic, wall()) for periodic in schedule.periodics]
+        self._data = {periodic.name: periodic.data or periodic.name.encode() for periodic in schedule.periodics}
         self._due: dict[str, datetime] = {}
         """The times that have passed and whose jobs are not known to be added."""
         self._jobs: Jobs | None = None
@@ -125,9 +125,9 @@ class Ticker:
         """Add the jobs that are due, and put the items of those that this worker gets to lease. Raises ClientError."""
         jobs = self._connected()
         now = self._wall()
-        for each in self._times:
-            if (time := each.passed(now)) is not None:
-                self._due[each.periodic.name] = time
+        for times in self._times:
+            if (time := times.passed(now)) is not None:
+                self._due[times.periodic.name] = time
         for name, time in list(self._due.items()):
             id = id_for(f"cron {self._queue} {name} {time.astimezone(UTC).isoformat()}")
             try:
@@ -135,7 +135,7 @@ class Ticker:
             except DuplicateJob:
                 pass
             del self._due[name]
-        until_next = [(each.next - now).total_seconds() for each in self._times if each.next is not None]
+        until_next = [(times.next - now).total_seconds() for times in self._times if times.next is not None]
         wait_s = max(min([wait_s, *until_next]), 0)
         while (job := jobs.lease(self._name, wait_s=wait_s)) is not None:
             self._put(jobs, job.id, job.payload)
@@ -167,9 +167,9 @@ class Ticker:
 
     def close(self) -> None:
         """Close the connections. The next step makes new ones."""
-        for each in (self._jobs, self._client):
-            if each is not None:
-                each.close()
+        for connection in (self._jobs, self._client):
+            if connection is not None:
+                connection.close()
         self._jobs = self._client = None
 
 

@@ -36,7 +36,7 @@ class Server(Struct, frozen=True):
 
     def client(self, name: str) -> Client:
         """Make a client, which is not connected yet. Operators see the name, with `_` for what cannot be sent."""
-        wire_name = "".join(each if "!" <= each <= "~" else "_" for each in name)[:CLIENT_NAME_BYTES_MAX]
+        wire_name = "".join(char if "!" <= char <= "~" else "_" for char in name)[:CLIENT_NAME_BYTES_MAX]
         return Client(
             self.host, self.port, tls=self.tls, user=self.user, secret=self.secret, name=wire_name,
             answer_timeout_s=self.answer_timeout_s,

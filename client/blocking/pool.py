@@ -73,8 +73,8 @@ class Pool(Closing):
         if os.getpid() != self._process:
             before = self._idle
             self._reset_connections()
-            for each in before:
-                each.close()  # this process's descriptor alone: the connection is the parent's
+            for idle in before:
+                idle.close()  # this process's descriptor alone: the connection is the parent's
         places = self._places
         if not places.acquire(wait_s):
             if places.is_over:

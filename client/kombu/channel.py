@@ -337,7 +337,7 @@ class Channel(virtual.Channel):
 
     def basic_ack(self, delivery_tag: Any, multiple: bool = False) -> None:
         if multiple:
-            for tag in [each for each in list(self.qos.held) if each <= delivery_tag]:
+            for tag in [held for held in list(self.qos.held) if held <= delivery_tag]:
                 self.qos.ack(tag)
         else:
             self.qos.ack(delivery_tag)

@@ -119,7 +119,7 @@ class Reader:
 
     def cancel(self, consumer: Consumer) -> None:
         """Stop reading for a consumer, and hand back its undelivered items in their order."""
-        lanes = [each for each in self.lanes if each.consumer is consumer]
+        lanes = [lane for lane in self.lanes if lane.consumer is consumer]
         for lane in lanes:
             self.lanes.remove(lane)
             if lane.watch is not None:
@@ -128,7 +128,7 @@ class Reader:
         self._receive_what_was_asked(lanes)
         for lane in lanes:
             lane.is_cancelled = True  # items that come after this are handed back at once
-        kept = [each for each in self.inbox if each.lane.consumer is not consumer]
+        kept = [delivery for delivery in self.inbox if delivery.lane.consumer is not consumer]
         for delivery in reversed(self.inbox):  # the newest first, so that their order is restored
             if delivery.lane.consumer is consumer:
                 delivery.holder.abort(delivery.lane.name, delivery.item_id)
@@ -159,7 +159,7 @@ class Reader:
             return
         at = self._next % len(ready)
         if credit is not None:
-            waiting = sum(not each.lane.consumer.no_ack for each in self.inbox)
+            waiting = sum(not delivery.lane.consumer.no_ack for delivery in self.inbox)
             credit -= waiting + sum(lane.asked for lane in lanes if not lane.consumer.no_ack)
         left, is_asked = len(ready), False
         for lane in ready[at:] + ready[:at]:

@@ -295,10 +295,10 @@ class ProvingFs(OsFs):
 def _recover_copy(old_files: Survey, target: str, now_ms: int) -> Adopted:
     """Start on the copy like a server without sockets, and count. Raises BackupError."""
     wanted = {
-        each.name: each.items for journal in old_files.journals if journal.name != JOBS for each in journal.queues
+        queue.name: queue.items for journal in old_files.journals if journal.name != JOBS for queue in journal.queues
     }
-    jobs = sum(each.items for each in old_files.journals if each.name == JOBS)
-    has_jobs = any(each.name == JOBS for each in old_files.journals)
+    jobs = sum(journal.items for journal in old_files.journals if journal.name == JOBS)
+    has_jobs = any(journal.name == JOBS for journal in old_files.journals)
     config = f"[server]\nspool = {quoted(os.path.abspath(target))}\n" + ("[workq]\n" if has_jobs else "")
     fs = ProvingFs(target)
     troubles = list[str]()

@@ -69,18 +69,18 @@ def resolve_queues(live: Live, names: tuple[str, ...], excluded: str = "") -> di
         raise AdminError(f"{printable(excluded)} is a source and the target: leave it out of the sources")
     if not _is_wild(names):
         return dict.fromkeys(names)
-    there = {each.name: each for each in convert(live.client.get("/api/queues"), list[QueueSnapshot])}
+    there = {queue.name: queue for queue in convert(live.client.get("/api/queues"), list[QueueSnapshot])}
     found: dict[str, QueueSnapshot | None] = {}
     for name in names:
         if name in there or not _is_wild((name,)):
             found[name] = there.get(name)
             continue
-        fitting = [each for each in there if fnmatchcase(each, name) and each != excluded]
+        fitting = [known for known in there if fnmatchcase(known, name) and known != excluded]
         if not fitting:
             is_target = excluded in there and fnmatchcase(excluded, name)
             none = f"no queue but the target {printable(excluded)}" if is_target else "no queue name"
             raise AdminError(f"{none} fits {printable(name)}; `staniel queues` lists them")
-        found.update({each: there[each] for each in sorted(fitting)})
+        found.update({known: there[known] for known in sorted(fitting)})
     return found
 
 

@@ -162,7 +162,7 @@ def diff(live: Live, config: str) -> None:
     difference. 1: there are differences, or no server could be reached, or FILE is wrong.
     """
     wanted = _load(config)
-    names = {each["name"] for each in convert(live.client.get("/api/queues"), list[dict[str, Any]])}
+    names = {queue["name"] for queue in convert(live.client.get("/api/queues"), list[dict[str, Any]])}
     differences = []
     for name in sorted(names | {*filter(None, wanted.resolved)}):
         has = convert(live.client.get(queue_path(name, "config")), dict[str, Any])
@@ -171,10 +171,12 @@ def diff(live: Live, config: str) -> None:
                 differences.append({"queue": name, "key": key, "server": has.get(key), "file": value})
     if live.print_json(differences):
         sys.exit(1 if differences else 0)
-    for each in differences:
-        kind = keys_of(QueueConfig)[str(each["key"])].kind
-        server, file = (printable(_as_written(kind, each[where])) for where in ("server", "file"))
-        click.echo(f"{printable(str(each['queue']))}: {each['key']} is {server} in the server, {file} in the file")
+    for difference in differences:
+        kind = keys_of(QueueConfig)[str(difference["key"])].kind
+        server, file = (printable(_as_written(kind, difference[where])) for where in ("server", "file"))
+        click.echo(
+            f"{printable(str(difference['queue']))}: {difference['key']} is {server} in the server, {file} in the file"
+        )
     if not differences:
         click.echo(f"no difference in the settings of {counted(len(names), 'queue')}")
     sys.exit(1 if differences else 0)

@@ -70,8 +70,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 def with_examples(command: click.Command, words: str) -> click.Command:
     """Give `command`, or the commands of a group, the examples of EXAMPLES as the end of their help. Return it."""
     if examples := EXAMPLES.get(words):
-        command.epilog = "\b\nExamples:\n" + "\n".join([f"  {each}" for each in examples])
+        command.epilog = "\b\nExamples:\n" + "\n".join([f"  {example}" for example in examples])
     if isinstance(command, click.Group):
-        for name, each in command.commands.items():
-            with_examples(each, f"{words} {name}")
+        for name, subcommand in command.commands.items():
+            with_examples(subcommand, f"{words} {name}")
     return command

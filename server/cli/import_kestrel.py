@@ -235,15 +235,16 @@ class Import:
             "max_journal_size": Setting(quoted(format_size(int(size) * times)), f"{times} times that"),
         }
 
-    def _aliases(self, each: Assignment) -> None:
-        for builder in each.value if isinstance(each.value, list) else [each.value]:
+    def _aliases(self, assignment: Assignment) -> None:
+        for builder in assignment.value if isinstance(assignment.value, list) else [assignment.value]:
             fields = {field.path: field.value for field in builder.fields} if isinstance(builder, Made) else {}
             name, targets = fields.get("name"), fields.get("destinationQueues")
-            if isinstance(name, str) and isinstance(targets, list) and all(isinstance(each, str) for each in targets):
-                self.aliases[name] = quoted(tuple(str(each) for each in targets)).replace(": ", ":")
+            if isinstance(name, str) and isinstance(targets, list) and all(isinstance(to, str) for to in targets):
+                self.aliases[name] = quoted(tuple(str(to) for to in targets)).replace(": ", ":")
             else:
-                line = builder.line if isinstance(builder, Made) else each.line
-                self._note(line, each.path, "not understood: expected new AliasBuilder { name; destinationQueues }")
+                line = builder.line if isinstance(builder, Made) else assignment.line
+                why = "not understood: expected new AliasBuilder { name; destinationQueues }"
+                self._note(line, assignment.path, why)
 
     # the file
 

@@ -91,8 +91,8 @@ def journal() -> None:
     tolerate()
 
 
-for each in (verify, stats, history, at, repair, damaged):
-    journal.add_command(each)
+for subcommand in (verify, stats, history, at, repair, damaged):
+    journal.add_command(subcommand)
 
 
 @journal.command()
@@ -136,7 +136,7 @@ def dump(
 @journal.command()
 @click.argument("path", metavar="SPOOL", type=ExistingPath(file_okay=False))
 @click.option("--queue", "-Q", "queues", multiple=True, required=True, help="The queue. May be repeated.")
-@click.option("--to", "wanted", required=True, type=click.Choice([each.value for each in Format]), help="The format.")
+@click.option("--to", "wanted", required=True, type=click.Choice([kind.value for kind in Format]), help="The format.")
 def convert(path: str, queues: tuple[str, ...], wanted: str) -> None:
     """Move a queue and its fan-out children to another journal format.
 

@@ -243,7 +243,7 @@ class Fork:
             known = self._nodes[folder] = twin = Folder()
             twin.entries = {name: self._of(node) for name, node in folder.entries.items()}
             twin.durable = {name: self._of(node) for name, node in folder.durable.items()}
-            twin.dirty = [Move(each.old, each.new, self._of(each.node), self._half(each.half)) for each in folder.dirty]
+            twin.dirty = [Move(move.old, move.new, self._of(move.node), self._half(move.half)) for move in folder.dirty]
         assert isinstance(known, Folder)
         return known
 

@@ -26,7 +26,7 @@ class CarefulLedger(Ledger):
             super().hears(client, answer)
 
     def leaves(self, client: NetClient) -> None:
-        for request in [each for each in client.unanswered if each.want is Want.DELETE_UNDOABLY]:
+        for request in [request for request in client.unanswered if request.want is Want.DELETE_UNDOABLY]:
             client.unanswered.remove(request)
         super().leaves(client)
 
@@ -36,7 +36,7 @@ class CarefulLedger(Ledger):
         """
         if queue.line.present:
             raise Violation(Kind.LOST, f"{queue.name} goes with {queue.line.present} items that wait, without an undo")
-        matches = [ITEM.match(each.item.data) for each in queue.open_reads.values()]
+        matches = [ITEM.match(read.item.data) for read in queue.open_reads.values()]
         self.freed.update(int(match[1]) for match in matches if match is not None)
 
 
@@ -64,7 +64,9 @@ class DeletionRun(HubRun):
 
     def _one_of_operator(self, rng: Random) -> Request:
         broker, draw = self.world.broker, rng.randrange(100)
-        under_way = [each.queue_name for each in broker.operations.running.values() if each.queue_name in QUEUES]
+        under_way = [
+            operation.queue_name for operation in broker.operations.running.values() if operation.queue_name in QUEUES
+        ]
         queue = rng.choice(under_way or QUEUES)
         if under_way and draw < 45:
             return operators.deletes(queue, rng, at_most_none=rng.random() < 0.5)

@@ -155,7 +155,7 @@ class EqualRun(HubRun):
         """
         world = self.world
         running = world.broker.operations.running.values()
-        targets = sorted({each.target or each.queue_name for each in running} & {*self._open_to_clients})
+        targets = sorted({operation.target or operation.queue_name for operation in running} & {*self._open_to_clients})
         if not targets:
             return
         queue = self.rng.choice(targets)
@@ -214,8 +214,8 @@ class EqualRun(HubRun):
             self._arm()
 
     def _operator(self) -> Operator:
-        idle = [each for each in self.clients if type(each) is Operator and each.side is Side.OPEN]
-        free = [each for each in idle if not each.unanswered and each.why_over in ("", "silence")]
+        idle = [client for client in self.clients if type(client) is Operator and client.side is Side.OPEN]
+        free = [operator for operator in idle if not operator.unanswered and operator.why_over in ("", "silence")]
         if free:
             return free[0]
         self.actors += 1

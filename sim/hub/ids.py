@@ -66,7 +66,7 @@ class IdRun(HubRun):
 
     def _strange(self, client: IdClient, before: list[Request]) -> dict[Held, int]:
         """Return the items that the client does not have open, and that no outstanding reply can show it."""
-        opening = {each.queue for each in (*client.unanswered, *before) if each.want is Want.OPEN}
+        opening = {request.queue for request in (*client.unanswered, *before) if request.want is Want.OPEN}
         strange = dict(client.ended)
         for other in self.clients:
             if isinstance(other, IdClient) and other is not client:

@@ -75,7 +75,7 @@ class KeyRun(HubRun):
 
     def _one_of(self, rng: Random, client: NetClient, before: list[Request]) -> Request:
         if self._puts and rng.random() < 0.4:
-            unanswered = [each for other in self.clients for each in other.unanswered if b"/key=" in each.line]
+            unanswered = [request for other in self.clients for request in other.unanswered if b"/key=" in request.line]
             again = rng.choice(unanswered if unanswered and rng.random() < 0.6 else self._puts[-RECENT:])
             return Request(Want.PUT, again.queue, again.line, again.item)
         request = self._one(rng)

@@ -166,7 +166,7 @@ class EqualLedger(Ledger):
             self.late[which] = max(0, self.asked[which])
 
     def leaves(self, client: NetClient) -> None:
-        self.unheard.update((each.queue, each.item) for each in client.unanswered if each.want is Want.PUT)
+        self.unheard.update((request.queue, request.item) for request in client.unanswered if request.want is Want.PUT)
         super().leaves(client)
 
     def judge(self, content: Found) -> None:

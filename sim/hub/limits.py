@@ -54,8 +54,8 @@ class LimitedWorld(HubWorld):
         super().handle_events(events)
         hub, server = self.hub, self.broker.config.server
         most, reserved = hub.connection_limits.max_connections, hub.connection_limits.reserved_connections
-        sessions = [each.session for each in hub._connections.values()]
-        clients = Counter(address_of(each.address) for each in sessions if each.protocol != "admin")
+        sessions = [connection.session for connection in hub._connections.values()]
+        clients = Counter(address_of(session.address) for session in sessions if session.protocol != "admin")
         if clients.total() > max(most, self._before.total()):
             raise Violation(Kind.LIMIT, f"{clients.total()} clients are served, {most} may be")
         if len(sessions) > max(most + 2 * reserved, self._count_before):

@@ -151,7 +151,7 @@ class Operator(NetClient):
             return Answer(request, [], b"DONE")
         if request.want is Want.PUT:
             return Answer(request, [], b"STORED" if told == {"stored": 1} else b"SERVER_ERROR")
-        items = [int(ITEM.match(_data(each))[1]) for each in told["items"]]  # type: ignore[index]
+        items = [int(ITEM.match(_data(item))[1]) for item in told["items"]]  # type: ignore[index]
         return Answer(request, items, b"END")
 
 

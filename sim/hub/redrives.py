@@ -116,7 +116,7 @@ class RedriveRun(EqualRun):
         self.disk.stop_at = len(self.disk.log) + self.rng.randrange(STEPS_OF_REDRIVE)
 
     def _redrives(self) -> list[int]:
-        return [number for number, each in self.world.broker.undos.by_id.items() if not each.is_in_use]
+        return [number for number, undo in self.world.broker.undos.by_id.items() if not undo.is_in_use]
 
     def _there_and_back(self) -> None:
         """Redrive and undo while no client asks for anything else. Raises Violation if anything has changed."""

@@ -269,7 +269,7 @@ class HubRun(History):
         if draw < 40:
             number, data = self._new_item(queue, rng)
             return Request(Want.PUT, queue, b"set %b 0 0 %d\r\n%b\r\n" % (queue.encode(), len(data), data), number)
-        at_work = [each.name for each in self.world.broker.queues if self.world.broker.maintenance.is_at_work(each)]
+        at_work = [queue.name for queue in self.world.broker.queues if self.world.broker.maintenance.is_at_work(queue)]
         if draw < 48 or (draw < 56 and at_work):
             queue = rng.choice(at_work or [queue])
             return Request(Want.DELETE, queue, b"delete %b\r\n" % queue.encode())
@@ -377,7 +377,7 @@ class HubRun(History):
     def _look_at_pages(self) -> None:
         """Check, after a rest, that each page knows the lengths of all queues. Raises Violation."""
         lengths = {queue.name: len(queue.line) for queue in self.world.broker.queues}
-        pages = [each for each in self.clients if isinstance(each, Page) and each.side is Side.OPEN]
+        pages = [client for client in self.clients if isinstance(client, Page) and client.side is Side.OPEN]
         for page in pages:
             if page.link.server is not None and not (page.is_told_all and page.table == lengths):
                 raise Violation(Kind.UNANSWERED, f"{page.name} is told of {page.table}, and there is {lengths}")

@@ -120,7 +120,7 @@ class UserRun(HubRun):
                 made[name] = Permission(rng.choice(ROLES[name]), rng.choice(PATTERNS), f"{name}{rng.choice('112')}")
         made = made or {"boss": Permission(("admin",), ("*",), "boss1")}
         self.generations.append(made)
-        return text + "".join([_as_toml(name, each) for name, each in made.items()])
+        return text + "".join([_as_toml(name, permission) for name, permission in made.items()])
 
     def _connect(self) -> NetClient:
         self.actors += 1
@@ -155,7 +155,7 @@ class UserRun(HubRun):
     def _reload(self) -> None:
         super()._reload()
         before, after = self.generations[-2:]
-        lost = {name for name, each in before.items() if name not in after or not after[name].keeps(each)}
+        lost = {name for name, permission in before.items() if name not in after or not after[name].keeps(permission)}
         for client in self.clients:
             if lost & client.users and client.side is not Side.GONE:
                 client.why_over, client.may_be_expelled = ENDED, True
@@ -179,7 +179,7 @@ class UserRun(HubRun):
             return
         if client.ended_at and since >= client.ended_at:
             raise Violation(Kind.RIGHTS, f"{what}, behind the end of its rights")
-        allowed = [client.user in each and each[client.user].allows(request) for each in generations]
+        allowed = [client.user in generation and generation[client.user].allows(request) for generation in generations]
         if is_refused and (all(allowed) or not end.startswith(REFUSALS[0])):
             raise Violation(Kind.NO_ANSWER, f"{what}, which it has the right to")
         if not is_refused and not any(allowed):
@@ -187,7 +187,7 @@ class UserRun(HubRun):
 
     def _look_at_login(self, client: UserClient, request: Request, end: bytes, generations: list[Generation]) -> None:
         name, password = client.said[request]
-        right = [name in each and each[name].password == password for each in generations]
+        right = [name in generation and generation[name].password == password for generation in generations]
         if end == b"STORED":
             if not any(right):
                 raise Violation(Kind.RIGHTS, f"{client.name} is let in as {name} with {password}")
@@ -208,6 +208,7 @@ class UserRun(HubRun):
                 raise Violation(Kind.RIGHTS, f"{client.name} is not hung up on, and {client.user} has lost a right")
 
 
-def _as_toml(name: str, each: Permission) -> str:
-    roles, queues = (", ".join([f'"{word}"' for word in words]) for words in (each.roles, each.queues))
-    return f'users.{name} = {{ roles = [{roles}], queues = [{queues}], password_hash = "{hash_of(each.password)}" }}\n'
+def _as_toml(name: str, permission: Permission) -> str:
+    roles, queues = (", ".join([f'"{word}"' for word in words]) for words in (permission.roles, permission.queues))
+    password_hash = hash_of(permission.password)
+    return f'users.{name} = {{ roles = [{roles}], queues = [{queues}], password_hash = "{password_hash}" }}\n'

@@ -173,10 +173,10 @@ class HubWorld(World):
         """Return the connections with bytes that arrived in time and are not read yet."""
         since_ms = self._looked_ms - self.broker.config.server.client_timeout_ms
         return [
-            each
-            for each in self.hub._connections.values()
-            if each.state is ConnectionState.OPEN and each.active_ms > since_ms
-            if isinstance(each.sock, ServerSock) and each.sock.link.to_server
+            connection
+            for connection in self.hub._connections.values()
+            if connection.state is ConnectionState.OPEN and connection.active_ms > since_ms
+            if isinstance(connection.sock, ServerSock) and connection.sock.link.to_server
         ]
 
     def _look_for_unheard(self, unread: list[Connection]) -> None:
@@ -192,7 +192,7 @@ class HubWorld(World):
         do. No client may have been delivered an item at the end of the last turn by a client that left then; not even
         one that a reload has disconnected meanwhile.
         """
-        sessions = {fd: each.session for fd, each in self.hub._connections.items()}
+        sessions = {fd: connection.session for fd, connection in self.hub._connections.items()}
         waiting = {fd for fd, session in sessions.items() if session.state is SessionState.PARKED}
         if any(session.has_delivery for session in sessions.values()) or any(sessions[fd].opens for fd in waiting):
             return False

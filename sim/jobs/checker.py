@@ -168,11 +168,11 @@ class JobChecker:
         self.finished[fact.id] = self.model.now[fact.id]
 
     def _is_given_up(self, id: bytes) -> bool:
-        return any(each.is_given_up for each in self.handed if each.id == id and not each.is_over)
+        return any(lease.is_given_up for lease in self.handed if lease.id == id and not lease.is_over)
 
     def _end_lease(self, id: bytes) -> None:
-        for each in self.handed:
-            each.is_over |= each.id == id
+        for lease in self.handed:
+            lease.is_over |= lease.id == id
 
     def _need(self, requests: list[Request], what: str) -> None:
         if not requests:
@@ -237,8 +237,8 @@ class JobChecker:
             return
         id = bytes.fromhex(answer.head[0].replace("-", ""))
         number = number_of(id)
-        mine = [each for each in self.handed if each.id == id and each.record.payload == answer.data]
-        handed = next((each for each in mine if not each.is_over), mine[0] if mine else None)
+        mine = [lease for lease in self.handed if lease.id == id and lease.record.payload == answer.data]
+        handed = next((lease for lease in mine if not lease.is_over), mine[0] if mine else None)
         if handed is not None:
             self.handed.remove(handed)
             given = handed.record
@@ -315,9 +315,9 @@ class JobChecker:
         """Check that all leases of this turn were shown to a client, and that everything whose time has come
         has ended.
         """
-        for each in self.handed:
-            if not each.is_given_up and not each.is_over:
-                raise Violation(Kind.LOST, f"job {number_of(each.id)} is leased, and no client has it")
+        for lease in self.handed:
+            if not lease.is_given_up and not lease.is_over:
+                raise Violation(Kind.LOST, f"job {number_of(lease.id)} is leased, and no client has it")
         self.handed.clear()
         self.finished.clear()
         self.ended_runs.clear()
@@ -334,8 +334,8 @@ class JobChecker:
     def on_leave(self, client: CheckedClient) -> None:
         """Note that a client is about to disconnect. Its latest leases return to their queues, at once or later."""
         if any(request.want is Want.LEASE for request in client.unanswered):
-            for each in self.handed:
-                each.is_given_up = True
+            for lease in self.handed:
+                lease.is_given_up = True
         for request in client.unanswered:
             if request.want is Want.RUN:
                 self.ended_runs.add(request.id)

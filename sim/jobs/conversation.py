@@ -100,10 +100,10 @@ class JobConversation(Conversation):
         keys: dict[str, str] = {}
         for _ in range(int(count)):
             is_payload = self._rest.startswith(b"payload ")
-            each = self._measured(len("payload ") + int(keys["payload-size"])) if is_payload else self._text_line()
-            if each is None:
+            key_line = self._measured(len("payload ") + int(keys["payload-size"])) if is_payload else self._text_line()
+            if key_line is None:
                 return None
-            key, _, value = each.partition(" ")
+            key, _, value = key_line.partition(" ")
             keys[key] = value
         return Answer(request, line, (name,), b"", keys)
 

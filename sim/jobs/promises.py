@@ -37,7 +37,7 @@ def possible(model: JobModel, id: bytes, promised: int, *, has_holes: bool = Fal
     unpromised: list[list[Fact]] = []
     for number, fact in model.facts_of(id):
         if number <= promised:
-            begins = _unique([model.apply_change(each, fact) for each in begins])
+            begins = _unique([model.apply_change(before, fact) for before in begins])
         elif unpromised and unpromised[-1][0].segment == fact.segment and not has_holes:
             unpromised[-1].append(fact)
         else:
@@ -45,7 +45,7 @@ def possible(model: JobModel, id: bytes, promised: int, *, has_holes: bool = Fal
     for facts in unpromised:
         ends = list(begins)
         for fact in facts:
-            begins = _unique([after for each in begins for after in _read(model, each, fact)])
+            begins = _unique([after for before in begins for after in _read(model, before, fact)])
             ends = _unique([*ends, *begins])
         begins = ends
     gone = id not in model.now
@@ -74,7 +74,7 @@ def _check_together(model: JobModel, content: Found, promised: int) -> None:
             return
         if at < len(model.facts):
             fact = model.facts[at]
-            now[fact.id] = _unique([after for each in now[fact.id] for after in _read(model, each, fact)])
+            now[fact.id] = _unique([after for before in now[fact.id] for after in _read(model, before, fact)])
     raise Violation(Kind.NO_PREFIX, f"no first part of {len(model.facts)} facts, {promised} of them promised, fits")
 
 
@@ -98,18 +98,18 @@ def _explained(
     model: JobModel, id: bytes, record: JobRecord | None, allowed: States, promised: int, accident: Accident
 ) -> Violation:
     number = number_of(id)
-    may_be = ", or ".join("gone" if each is None else str(each) for each in allowed)
+    may_be = ", or ".join("gone" if state is None else str(state) for state in allowed)
     is_there = "gone" if record is None else str(record)
     story = f"job {number} after a {accident.value} is {is_there}; it may be {may_be}"
     story += f" (fact {promised} of {len(model.facts)})"
     if record is None:
         return Violation(Kind.LOST, story)
-    known = [each for each in allowed if each is not None]
+    known = [state for state in allowed if state is not None]
     if not known:
         ever = id in model.base or any(True for _ in model.facts_of(id))
         return Violation(Kind.REDELIVERED if ever else Kind.INVENTED, story)
-    if not record.is_over and all(each.is_over for each in known):
+    if not record.is_over and all(state.is_over for state in known):
         return Violation(Kind.REDELIVERED, story)
-    if all(record.attempts < each.attempts for each in known):
+    if all(record.attempts < state.attempts for state in known):
         return Violation(Kind.TWO_HOLDERS, story)
     return Violation(Kind.NO_PREFIX, story)

@@ -102,7 +102,7 @@ class WallJobTimes(JobTimes):
         wrong moment.
         """
         record = record_of(job)
-        before = next((each for each in known if each.payload == record.payload), None)
+        before = next((state for state in known if state.payload == record.payload), None)
         if before is None:
             return record
         record = structs.replace(record, created_ns=before.created_ns, time_ns=before.time_ns)
@@ -148,5 +148,5 @@ class WallJobTimes(JobTimes):
         """
         if record.time_ns or other.time_ns:
             return False
-        mine, theirs = ((-each.priority, self._lives[each.payload].created_ns) for each in (record, other))
+        mine, theirs = ((-job.priority, self._lives[job.payload].created_ns) for job in (record, other))
         return (mine, id) < (theirs, other_id)

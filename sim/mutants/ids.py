@@ -30,7 +30,7 @@ def ends_anothers() -> Any:
                 right(self, now_ms)
                 return
             queue = self._session.broker.queues.by_name[self._request.queue]
-            for taken in [each for each in queue.open_reads.values() if each.id == self._request.id]:
+            for taken in [read for read in queue.open_reads.values() if read.id == self._request.id]:
                 self._act(queue, taken, now_ms)
             self._session.out.append(self._done_reply)
 

@@ -45,7 +45,7 @@ def name_is_not_freed() -> Any:
 def segment_is_not_safe() -> Any:
     def make(right: Any) -> Any:
         def work(self: RetireSegment) -> None:
-            self.sizes = [(each, each.written_bytes()) for each in list(self.log.bindings.values())]
+            self.sizes = [(binding, binding.written_bytes()) for binding in list(self.log.bindings.values())]
 
         return work
 

@@ -20,7 +20,7 @@ def first_home() -> Any:
             assert self.record is not None
             content = self.record.content
             before = content.slices
-            content.slices = [replace(each, target=before[0].target) for each in before]
+            content.slices = [replace(slice_, target=before[0].target) for slice_ in before]
             right(self, read_back, now_ms)
             content.slices = before
 

@@ -20,7 +20,7 @@ def two_copies() -> Any:
         def targets(self: Queues, name: str, now_ms: int) -> Any:
             if name not in self.aliases:
                 return right(self, name, now_ms)
-            return [target for each in self.aliases[name].targets for target in self.targets(each, now_ms)]
+            return [target for leg in self.aliases[name].targets for target in self.targets(leg, now_ms)]
 
         return targets
 

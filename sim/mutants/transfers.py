@@ -71,12 +71,12 @@ def not_restored() -> Any:
 @mutant("a copy has the past of the copy before it", "transfers")
 def stale_past() -> Any:
     def make(right: Any) -> Any:
-        def transfer(self: Transfers, each: Any, now_ms: int) -> None:
+        def transfer(self: Transfers, delivery: Any, now_ms: int) -> None:
             before = getattr(self, "before", b"")
-            self.before = each.past  # type: ignore[attr-defined]
-            if before and each.past:
-                each = SimpleNamespace(**{name: getattr(each, name) for name in TRANSFER_FIELDS}, past=before)
-            right(self, each, now_ms)
+            self.before = delivery.past  # type: ignore[attr-defined]
+            if before and delivery.past:
+                delivery = SimpleNamespace(**{name: getattr(delivery, name) for name in TRANSFER_FIELDS}, past=before)
+            right(self, delivery, now_ms)
 
         return transfer
 

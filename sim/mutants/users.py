@@ -28,7 +28,7 @@ def name_for_prefix() -> Any:
     def make(right: Any) -> Any:
         def init(self: Rights, *args: Any) -> None:
             right(self, *args)
-            self._prefixes = tuple(each.removesuffix("*")[:-1] for each in self.queues)
+            self._prefixes = tuple(pattern.removesuffix("*")[:-1] for pattern in self.queues)
 
         return init
 

@@ -210,7 +210,7 @@ class Checker:
             source.note_settings()
             if source is target or target.name not in source.targets:
                 continue
-            sent = {id(each.record) for each in source.readings.values() if each.holder not in self.clients}
+            sent = {id(reading.record) for reading in source.readings.values() if reading.holder not in self.clients}
             for record in [*source.now.ready, *source.now.open.values()]:
                 is_equal = record.data == copy.data and record.moved_to is None
                 if not is_equal:
@@ -233,7 +233,7 @@ class Checker:
         source; if so, note that. If both are on their way to one queue, this is known only when one of them leaves.
         """
         for taken, others in self.ambiguous:
-            if taken.moved_to is not None and any(each is record for each in others):
+            if taken.moved_to is not None and any(other is record for other in others):
                 record.moved_to, taken.moved_to = taken.moved_to, None
                 return True
         return False
@@ -251,7 +251,7 @@ class Checker:
         if any(client.is_leaving and _may_get_item_of(client, queue.name) for client in self.clients):
             return True
         waiting = [*model.now.ready, record]
-        full = len(waiting) >= config.max_items or sum(len(each.data) for each in waiting) >= config.max_bytes
+        full = len(waiting) >= config.max_items or sum(len(item.data) for item in waiting) >= config.max_bytes
         return config.discard_old_when_full and full
 
     def _ended(self, model: QueueModel, queue: Queue, fact: Fact, reading: Reading) -> None:
@@ -260,7 +260,7 @@ class Checker:
         holders = [client for client in self.clients if reading.holder in (None, client)]
         if fact.verb is Verb.CONFIRM:
             reading.fate = Fate.CONFIRMED
-            self.ambiguous = [each for each in self.ambiguous if each[0] is not record]
+            self.ambiguous = [pair for pair in self.ambiguous if pair[0] is not record]
             is_asked = any(request.closes(name) for one in holders for request in one.unanswered)
             if record.moved_to is None and not is_asked and not self._was_meant(record):
                 raise Violation(Kind.LOST, f"{shown(record.data)} of {name} was confirmed without a request")
@@ -383,20 +383,20 @@ class Checker:
         if request.want in (Want.PEEK, Want.TEXT_PEEK):
             self._check_peek(name, data)
         elif opens:
-            candidates = [each for each in self.opened.get(name, ()) if each.record.data == data]
+            candidates = [reading for reading in self.opened.get(name, ()) if reading.record.data == data]
             if not candidates:
                 raise self._not_his(name, data)
             # A reading without a holder was delivered to a client that has left since.
-            reading = next((each for each in candidates if not each.asked_back), candidates[0])
+            reading = next((candidate for candidate in candidates if not candidate.asked_back), candidates[0])
             self.opened[name].remove(reading)
             reading.holder = client
             client.held.setdefault(name, deque()).append(reading)
         else:
-            removed = [each for each in self.taken.get(name, ()) if each.record.data == data]
+            removed = [taken for taken in self.taken.get(name, ()) if taken.record.data == data]
             if not removed:
                 raise self._not_his(name, data)
             # An excused item was removed for a client that has left since.
-            self.taken[name].remove(min(removed, key=lambda each: each.is_excused))
+            self.taken[name].remove(min(removed, key=lambda taken: taken.is_excused))
 
     def _end_before_open(self, client: CheckedClient, request: Request, name: str) -> None:
         if request.count:  # this is not the first item of the reply
@@ -456,7 +456,7 @@ class Checker:
         what = f"{name} gave {shown(data)} away"
         if data not in self.puts:
             return Violation(Kind.INVENTED, f"{what}, and was never put")
-        if any(each.record.data == data and each.holder is not None for each in model.readings.values()):
+        if any(other.record.data == data and other.holder is not None for other in model.readings.values()):
             return Violation(Kind.TWO_HOLDERS, f"{what}, and it is open elsewhere")
         if any(record.data == data for record in model.now.ready):
             head = shown(model.now.ready[0].data)
@@ -470,9 +470,9 @@ class Checker:
         if any(client.has_delivery for client in self.clients):
             return
         for name, taken in self.taken.items():
-            for each in taken:
-                if not each.is_excused:
-                    raise Violation(Kind.LOST, f"{shown(each.record.data)} left {name}, and no client got it")
+            for delivery in taken:
+                if not delivery.is_excused:
+                    raise Violation(Kind.LOST, f"{shown(delivery.record.data)} left {name}, and no client got it")
         self.taken.clear()
         self.left.clear()
         for name, opened in self.opened.items():
@@ -495,9 +495,9 @@ class Checker:
                     reading.asked_back = True
         for name, taken in self.taken.items():
             if _may_get_item_of(client, name):
-                for each in taken:
-                    each.is_excused = True
-                    self.unheard.append((name, each.record.data))
+                for delivery in taken:
+                    delivery.is_excused = True
+                    self.unheard.append((name, delivery.record.data))
 
     def model(self, name: str) -> QueueModel:
         model = self.models.get(name)
@@ -513,8 +513,8 @@ class Checker:
             return {leg for target in self.aliases[name] for leg in self.legs(target, exactly)}
         if not exactly and self.model(name).is_reader:
             # The other readers have recorded that the item is not meant for them.
-            return {each for each in self.models if each.partition("+")[0] == name.partition("+")[0]}
-        children = {each.name for each in self.models.values() if each.name.startswith(f"{name}+")}
+            return {model_name for model_name in self.models if model_name.partition("+")[0] == name.partition("+")[0]}
+        children = {model.name for model in self.models.values() if model.name.startswith(f"{name}+")}
         return {name} | {child for child in children if not exactly or self.models[child].queue is not None}
 
     def _wants(self, want: Want, name: str) -> list[Request]:
@@ -583,7 +583,7 @@ def audit_stats(models: dict[str, QueueModel], answer: Answer, now_ms: int) -> N
             if answered != str(number):
                 raise Violation(Kind.STATISTICS, f"{key} of {name} is {answered}, the model says {number}")
         if not model.targets:
-            ready, alive = model.now.ready, [each for each in model.now.ready if not each.is_over(now_ms)]
+            ready, alive = model.now.ready, [item for item in model.now.ready if not item.is_over(now_ms)]
             _check_within(f"items of {name}", said[f"queue_{name}_items"], len(alive), len(ready))
             _check_within(f"bytes of {name}", said[f"queue_{name}_bytes"], _bytes_of(alive), _bytes_of(ready))
 

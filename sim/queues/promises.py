@@ -140,14 +140,14 @@ def _consistent(models: dict[str, QueueModel], fits: dict[str, list[Fit]], name:
 def _disagreement(models: dict[str, QueueModel], fits: dict[str, list[Fit]], name: str, fit: Fit) -> Violation | None:
     for record, move in fit.left:
         target = models[move.target]
-        if target.is_journaled and not any(each.count > move.at for each in fits[move.target]):
+        if target.is_journaled and not any(other.count > move.at for other in fits[move.target]):
             return Violation(Kind.LOST, f"{shown(record.data)} left {name} for {move.target}, and has not arrived")
     for record, move in fit.stayed:
         target = models[move.target]
         if not target.is_journaled or not models[name].is_journaled:
             continue
         deleted = target.is_being_removed or any(fact.verb is Verb.END for fact in target.facts[move.at :])
-        if not deleted and all(each.count > move.at for each in fits[move.target]):
+        if not deleted and all(other.count > move.at for other in fits[move.target]):
             why = f"{shown(record.data)} has arrived in {move.target}, and is still in {name}"
             return Violation(Kind.DUPLICATED, why)
     return None

@@ -195,7 +195,7 @@ class Workload:
         size = rng.choice((12, 12, 1300))
         requests = [self._colliding_item(name, size) for _ in range(rng.choice((2, 2, 3)))]
         if rng.random() < 0.5:
-            target = rng.choice([each for each in ("a", "b", "e", "d", "ex", "dl") if each != name])
+            target = rng.choice([other for other in ("a", "b", "e", "d", "ex", "dl") if other != name])
             requests.append(Request(Want.MOVE, name, f"move {name} {target} 1\r\n".encode(), target=target))
         return requests
 
@@ -354,7 +354,7 @@ class Workload:
             else (Want.STATS, Want.STATS, Want.STATS, Want.PAUSE, Want.PAUSE, Want.STATUS, Want.RELOAD)
         )
         if want is Want.MOVE:
-            target = rng.choice([each for each in self.readers if each != name])
+            target = rng.choice([reader for reader in self.readers if reader != name])
             count = rng.choice(("", " 1", " 3"))
             return Request(want, name, f"move {name} {target}{count}{end}".encode(), target=target)
         if want is Want.PAUSE:

@@ -103,7 +103,7 @@ def install() -> bool:
     """Install the import hook if usable compiled modules exist. Return True if it is installed."""
     if os.environ.get("STANIEL_PURE", "0") not in ("", "0"):
         return False
-    folder = os.environ.get("STANIEL_COMPILED") or next((each for each in FOLDERS if os.path.isdir(each)), "")
+    folder = os.environ.get("STANIEL_COMPILED") or next((folder for folder in FOLDERS if os.path.isdir(folder)), "")
     if not folder:
         return False
     try:

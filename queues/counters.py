@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+from staniel.queues.changes import Aborted, Added, Change, Opened
+
+CHANGES_COUNTED: dict[str, type[Change]] = {
+    "total_items": Added,
+    "transactions": Opened,
+    "canceled_transactions": Aborted,
+}
+"""The counters that count one of the six changes, as long as no setting delays items or sends them to another queue.
+The simulator compares them with the recorded changes.
+"""
+
 
 class QueueCounters:
     """Counts since this process loaded the queue, under Kestrel's names. Not a Struct, for the same reason as
@@ -9,7 +20,7 @@ class QueueCounters:
     """
 
     __slots__ = (
-        "canceled_transactions",
+        *CHANGES_COUNTED,
         "dead_letters",
         "discarded",
         "expired_items",
@@ -18,8 +29,6 @@ class QueueCounters:
         "put_bytes",
         "timed_out_transactions",
         "total_flushes",
-        "total_items",
-        "transactions",
     )
 
     def __init__(self) -> None:

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from staniel.queues.calendar import is_date
 from staniel.queues.changes import Change
+from staniel.queues.counters import CHANGES_COUNTED
 from staniel.queues.item import Item
 from staniel.queues.queue import Queue
 from staniel.sim.clocks import Clocks
@@ -196,8 +197,7 @@ class Checker:
         if (model.name, record.data) in self.unheard:
             self.unheard.remove((model.name, record.data))
             self.brought.add(model.name)
-            model.total_items -= 1  # the put has already counted it
-            model.put_bytes -= len(record.data)
+            model.counts[Verb.ADD] -= 1  # the put has already counted it
             return
         self._moved(model, record)
 
@@ -599,18 +599,12 @@ def _check_within(what: str, answered: str, least: int, most: int) -> None:
 
 
 def _expected(model: QueueModel) -> list[tuple[str, int]]:
-    assert model.queue is not None
-    counts = [("total_items", model.total_items)]
+    """Return the statistics that follow from the changes of a queue: after delays and moves, its items alone."""
     model.note_settings()
-    if model.targets:
-        return counts
-    if not model.had_delay:
-        counts += [
-            ("open_transactions", len(model.now.open)),
-            ("transactions", model.opened),
-            ("canceled_transactions", model.aborted),
-        ]
-    return counts
+    if model.targets or model.had_delay:
+        return [("total_items", model.counts[Verb.ADD])]
+    counted = [(name, model.counts[Verb(change.__name__.lower())]) for name, change in CHANGES_COUNTED.items()]
+    return [*counted, ("open_transactions", len(model.now.open))]
 
 
 def _alive(model: QueueModel, now_ms: int) -> list[Record]:

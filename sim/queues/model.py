@@ -5,6 +5,7 @@ It also predicts the statistics. It has no limits, expiry and waits: the checker
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from enum import Enum
 
@@ -166,10 +167,7 @@ class QueueModel:
         self.promised_after_kill = 0
         self.promised_after_power_loss = 0
         self.begun_after_facts = 0  # how many changes of all queues came before its first one in this life
-        self.total_items = 0
-        self.put_bytes = 0
-        self.opened = 0
-        self.aborted = 0
+        self.counts: Counter[Verb] = Counter()  # of changes since a queue of this name is served
         self.is_always = False
         self.always_since = 0  # later changes were recorded under sync_journal = "always"
         self._noted: QueueConfig | None = None
@@ -191,7 +189,7 @@ class QueueModel:
         self.is_journaled = queue.config.keep_journal
         self.is_reader = isinstance(queue, StreamQueue)
         self.note_settings()
-        self.total_items = self.put_bytes = self.opened = self.aborted = 0
+        self.counts.clear()
 
     def _begin_with_open_reads(self, queue: Queue) -> None:
         """Begin with the open reads of an earlier life. Recovery ends them in the next turns, without a request."""
@@ -228,14 +226,7 @@ class QueueModel:
         self.note_settings()  # a reload may have come in the same tick
         record = self.now.apply(fact)
         self.facts.append(fact)
-        if fact.verb is Verb.ADD:
-            assert record is not None
-            self.total_items += 1
-            self.put_bytes += len(record.data)
-        elif fact.verb is Verb.OPEN:
-            self.opened += 1
-        elif fact.verb is Verb.ABORT:
-            self.aborted += 1
+        self.counts[fact.verb] += 1
         return record
 
     def count_deliveries(self, facts: int) -> None:
@@ -284,5 +275,4 @@ def facts_of(change: Change) -> Iterator[Fact]:
     elif kind == "Removed":
         yield Fact(Verb.REMOVE)
     else:
-        verb = {"Opened": Verb.OPEN, "Confirmed": Verb.CONFIRM, "Aborted": Verb.ABORT}[kind]
-        yield Fact(verb, change.xid)  # type: ignore[union-attr]
+        yield Fact(Verb(kind.lower()), change.xid)  # type: ignore[union-attr]

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from staniel.broker.figures import BY_NAME, FIGURES, QueueLook, QueueRow, QueueSnapshot, snapshot
+from staniel.queues.counters import CHANGES_COUNTED, QueueCounters
 from staniel.server.cli.top.model import COLUMNS, TopEvent, TopModel
 from tests.broker import figures_state
 
@@ -35,6 +36,11 @@ def test_the_figures_of_one_state_differ_so_that_none_can_be_swapped() -> None:
     view = snapshot(look)
     for name in QueueSnapshot.__struct_fields__:
         assert getattr(view, name) == BY_NAME[name].read(look), name
+
+
+def test_a_counter_of_changes_is_a_counter_and_has_its_name_in_the_statistics() -> None:
+    assert all(getattr(QueueCounters(), name) == 0 for name in CHANGES_COUNTED)
+    assert CHANGES_COUNTED.keys() <= {each.stat for each in FIGURES}
 
 
 def test_names_are_there_once() -> None:

@@ -43,15 +43,17 @@ ALL_FIELDS = {name: fields for path in PXD for name, fields in fields_in_c(path.
 def fields_in_python(text: str) -> dict[str, set[str]]:
     """The `__slots__` of each class, its annotated fields if it is a Struct, else what `self.…` is set to in it."""
     found: dict[str, set[str]] = {}
+    tables: dict[str, set[str]] = {}
     for node in ast.parse(text).body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Dict):
+            tables[ast.unparse(node.target)] = {ast.unparse(key).strip("'") for key in node.value.keys if key}
         if not isinstance(node, ast.ClassDef):
             continue
         slots = [
             each.value for each in node.body if isinstance(each, ast.Assign) and _is_name(each.targets[0], "__slots__")
         ]
         if slots:
-            value = ast.literal_eval(slots[0])
-            found[node.name] = {value} if isinstance(value, str) else set(value)
+            found[node.name] = set().union(*(_names_in(each, tables) for each in _parts_of(slots[0])))
         elif any(isinstance(each, ast.AnnAssign) for each in node.body):
             found[node.name] = {ast.unparse(each.target) for each in node.body if isinstance(each, ast.AnnAssign)}
         else:
@@ -60,6 +62,15 @@ def fields_in_python(text: str) -> dict[str, set[str]]:
             ]
             found[node.name] = {each.attr for each in targets if _is_name(each.value, "self")}
     return found
+
+
+def _parts_of(slots: ast.expr) -> list[ast.expr]:
+    return slots.elts if isinstance(slots, ast.Tuple) else [slots]
+
+
+def _names_in(part: ast.expr, tables: dict[str, set[str]]) -> set[str]:
+    """The names of a part of `__slots__`: a text, or the keys of a table, as in `*CHANGES_COUNTED`."""
+    return tables[ast.unparse(part.value)] if isinstance(part, ast.Starred) else {ast.literal_eval(part)}
 
 
 def _is_name(node: ast.expr, name: str) -> bool:
@@ -86,3 +97,4 @@ def test_the_fields_of_a_class_are_found() -> None:
     assert PXD
     text = "cdef class A:\n    cdef public long long a, b  # two\n    cdef dict __dict__\n    cpdef f(self)\n"
     assert fields_in_c(text) == {"A": {"a", "b", "__dict__"}}
+    assert fields_in_python('T: dict = {"a": 1}\nclass A:\n    __slots__ = (*T, "b")\n') == {"A": {"a", "b"}}

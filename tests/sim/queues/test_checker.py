@@ -9,6 +9,7 @@ import pytest
 
 from staniel.queues.changes import Aborted, Added, Change, Confirmed, Opened, Removed
 from staniel.queues.config import QueueConfig
+from staniel.queues.counters import CHANGES_COUNTED
 from staniel.queues.interfaces import NoJournal
 from staniel.queues.item import Item
 from staniel.queues.past import Why, next_past
@@ -262,6 +263,25 @@ def test_statistics_that_the_model_does_not_know_are_found(line: str) -> None:
     with pytest.raises(Violation) as found:
         audit_stats(scene.checker.models, Answer(ask, [], "END", wrong), 0)
     assert found.value.kind is Kind.STATISTICS
+
+
+@pytest.mark.parametrize("name", CHANGES_COUNTED)
+def test_each_counter_of_a_change_is_compared_with_the_changes(name: str) -> None:
+    scene = Scene().put("a")
+    scene.open(scene.one, 1, "a")
+    scene.one.asks(Want.ABORT)
+    scene.states(Aborted(0, 1))
+    right = dict.fromkeys(CHANGES_COUNTED, 1) | {"items": 1, "bytes": 1, "open_transactions": 0}
+    ask = Request(Want.STATS, "", b"stats\r\n")
+
+    def audit_counts(counts: dict[str, int]) -> None:
+        lines = [f"queue_q_{key} {count}" for key, count in counts.items()]
+        audit_stats(scene.checker.models, Answer(ask, [], "END", lines), 0)
+
+    audit_counts(right)
+    with pytest.raises(Violation) as found:
+        audit_counts(right | {name: 2})
+    assert found.value.kind is Kind.STATISTICS and name in str(found.value)
 
 
 def test_statistics_may_be_of_a_queue_that_was_deleted_and_made_again_since_they_were_asked_for() -> None:

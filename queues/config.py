@@ -89,3 +89,10 @@ class QueueConfig(Struct, frozen=True, kw_only=True):
     client_id_for_dequeue: Annotated[str, Values.TEXT] = field(name="white_list_client_id_for_dequeue", default="")
     client_id_for_enqueue: Annotated[str, Values.TEXT] = field(name="white_list_client_id_for_enqueue", default="")
     enable_trace: Annotated[bool, Values.FLAG] = False
+
+    @property
+    def guards_head(self) -> bool:
+        """True if a setting may keep the head of the line from a client, or put another item before it: then a queue
+        looks before each read.
+        """
+        return bool(self.max_age_ms or self.open_timeout_ms or self.retry_delays_ms)

@@ -94,11 +94,7 @@ class QueueReads(QueueContents):
 
     def _update_head_is_free(self) -> None:
         """Compute the flag that says that only an item's own expiry can prevent the delivery of the head."""
-        config = self.config
-        self._head_is_free = not (
-            self.gets_paused or config.max_age_ms or config.open_timeout_ms or config.retry_delays_ms
-        )
-        self._head_is_free = self._head_is_free and not self.batched_aborts.groups
+        self._head_is_free = not (self.gets_paused or self.config.guards_head or self.batched_aborts.groups)
 
     # the end of a read
 

@@ -33,9 +33,8 @@ from staniel.protocol.client.replies import (
     ValueHead,
     parse_error,
     parse_head,
-    parse_line,
 )
-from staniel.protocol.client.requests import FINALS, encode, read
+from staniel.protocol.client.requests import FINALS, PARSERS, encode, read
 from staniel.protocol.memcache import requests as memcache
 from staniel.protocol.memcache.requests import Request
 
@@ -214,7 +213,7 @@ class Conversation:
         elif isinstance(request, _DUMPS) or (isinstance(request, memcache.Stats) and text.startswith(b"STAT ")):
             self._lines.append(text)
         else:
-            reply = parse_line(request, text)
+            reply = PARSERS[type(request)](request, text)
             if reply is None:
                 self._fail(data, line, f"not an answer to {type(request).__name__.lower()}", replies)
             else:

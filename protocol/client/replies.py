@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import binascii
 import re
+from collections.abc import Callable
 from enum import Enum
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -47,7 +49,7 @@ class Items(Struct, frozen=True):
 
 
 class Number(Struct, frozen=True, gc=False):
-    """The number of items that an expiry flush removed."""
+    """A number of items, such as those that an expiry flush removed."""
 
     count: int
 
@@ -157,22 +159,32 @@ _PAST = msgspec.json.Decoder(Past)
 _FAULTS = {fault.value.encode(): fault for fault in Fault}
 
 
-def parse_line(request: Request, line: bytes) -> Reply | None:
-    """Parse a one-line reply with a value in it. Return None if `line` is no reply to the request."""
-    if isinstance(request, memcache.Version) and line.startswith(b"VERSION "):
-        return Text(line.removeprefix(b"VERSION ").decode("latin-1"))
-    if isinstance(request, memcache.Status) and request.name is None and line.isalpha():
-        return Text(line.decode("latin-1"))
-    if isinstance(request, memcache.Reload) and line.startswith(b"Reloaded config. "):
-        return Answer.OK
-    if isinstance(request, memcache.MetaOpenItem):
-        return _parse_history(line)
-    if isinstance(request, memcache.FlushExpired | memcache.FlushAllExpired) and _COUNT.fullmatch(line):
-        return Number(int(line))
-    return None
+class ReplyShape(NamedTuple):
+    """The reply to a request. `finals`: the lines, with their CR, that end it. `parse`: the parser of a line with a
+    value in it, which returns None if the line, without its CR, is no reply to the request.
+    """
+
+    finals: dict[bytes, Answer]
+    parse: Callable[[Any, bytes], Reply | None] = lambda request, line: None
 
 
-def _parse_history(line: bytes) -> History | None:
+def _parse_number(request: Request, line: bytes) -> Number | None:
+    return Number(int(line)) if _COUNT.fullmatch(line) else None
+
+
+def _parse_version(request: Request, line: bytes) -> Text | None:
+    return Text(line.removeprefix(b"VERSION ").decode("latin-1")) if line.startswith(b"VERSION ") else None
+
+
+def _parse_status(request: memcache.Status, line: bytes) -> Text | None:
+    return Text(line.decode("latin-1")) if request.name is None and line.isalpha() else None
+
+
+def _parse_reloaded(request: Request, line: bytes) -> Answer | None:
+    return Answer.OK if line.startswith(b"Reloaded config. ") else None
+
+
+def _parse_history(request: Request, line: bytes) -> History | None:
     match = _HISTORY.fullmatch(line)
     if match is None:
         return None
@@ -181,3 +193,20 @@ def _parse_history(line: bytes) -> History | None:
         return History(int(deliveries), None if past == b"-" else _PAST.decode(binascii.a2b_base64(past)))
     except ValueError:  # also msgspec's errors
         return None
+
+
+_NOT_FOUND = {b"NOT_FOUND\r": Answer.NOT_FOUND}
+_STORED = {b"STORED\r": Answer.STORED, b"NOT_STORED\r": Answer.NOT_STORED}
+STORED = ReplyShape(_STORED)
+STORED_ONCE = ReplyShape(_STORED | {b"EXISTS\r": Answer.EXISTS})
+END = ReplyShape({b"END\r": Answer.END})
+OK = ReplyShape({b"OK\r": Answer.OK})
+FLUSHED_ALL = ReplyShape({b"OK\r": Answer.OK, b"Flushed all queues.\r": Answer.OK})
+DELETED = ReplyShape({b"DELETED\r": Answer.DELETED} | _NOT_FOUND)
+TOUCHED = ReplyShape({b"TOUCHED\r": Answer.TOUCHED} | _NOT_FOUND)
+NUMBER = ReplyShape({}, _parse_number)
+VERSION = ReplyShape({}, _parse_version)
+STATUS = ReplyShape(END.finals, _parse_status)
+RELOADED = ReplyShape({b"Reloaded config.\r": Answer.OK}, _parse_reloaded)
+HISTORY = ReplyShape({b"EN\r": Answer.NOT_FOUND}, _parse_history)
+"""The shapes of replies, of which REQUESTS in requests.py names one for each request."""

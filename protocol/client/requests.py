@@ -10,7 +10,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from staniel.protocol.client.replies import Answer
+from staniel.protocol.client import replies
+from staniel.protocol.client.replies import ReplyShape
 from staniel.protocol.memcache import requests as memcache
 from staniel.protocol.memcache.fields import DATE_S_MIN
 from staniel.protocol.memcache.item_requests import Get
@@ -190,48 +191,43 @@ def _names(command: bytes, names: tuple[str, ...]) -> bytes:
     return b" ".join((command, *map(_word, names))) + b"\r\n"
 
 
-_END = {b"END\r": Answer.END}
-_DELETED = {b"DELETED\r": Answer.DELETED, b"NOT_FOUND\r": Answer.NOT_FOUND}
-_TOUCHED = {b"TOUCHED\r": Answer.TOUCHED, b"NOT_FOUND\r": Answer.NOT_FOUND}
-
-REQUESTS: dict[type[Request], tuple[Callable[[Any], bytes], dict[bytes, Answer] | None]] = {
-    memcache.Set: (_set, {b"STORED\r": Answer.STORED, b"NOT_STORED\r": Answer.NOT_STORED}),
-    memcache.KeyedSet: (
-        _keyed_set,
-        {b"STORED\r": Answer.STORED, b"NOT_STORED\r": Answer.NOT_STORED, b"EXISTS\r": Answer.EXISTS},
-    ),
-    memcache.Get: (_get, _END),
-    memcache.GetMany: (_get_many, _END),
-    memcache.Monitor: (_monitor, _END),
-    memcache.Confirm: (_confirm, _END),
-    memcache.ConfirmItem: (lambda request: b"delete %b/id=%d\r\n" % _open_item(request), _DELETED),
-    memcache.AbortItem: (lambda request: b"touch %b/id=%d/abort 0\r\n" % _open_item(request), _TOUCHED),
-    memcache.ExtendItem: (lambda request: b"touch %b/id=%d 0\r\n" % _open_item(request), _TOUCHED),
-    memcache.MetaOpenItem: (_open_item_figures, {b"EN\r": Answer.NOT_FOUND}),
-    memcache.Delete: (_delete, _DELETED),
-    memcache.Flush: (lambda request: b"flush %b\r\n" % _queue(request.queue), _END),
+REQUESTS: dict[type[Request], tuple[Callable[[Any], bytes], ReplyShape | None]] = {
+    memcache.Set: (_set, replies.STORED),
+    memcache.KeyedSet: (_keyed_set, replies.STORED_ONCE),
+    memcache.Get: (_get, replies.END),
+    memcache.GetMany: (_get_many, replies.END),
+    memcache.Monitor: (_monitor, replies.END),
+    memcache.Confirm: (_confirm, replies.END),
+    memcache.ConfirmItem: (lambda request: b"delete %b/id=%d\r\n" % _open_item(request), replies.DELETED),
+    memcache.AbortItem: (lambda request: b"touch %b/id=%d/abort 0\r\n" % _open_item(request), replies.TOUCHED),
+    memcache.ExtendItem: (lambda request: b"touch %b/id=%d 0\r\n" % _open_item(request), replies.TOUCHED),
+    memcache.MetaOpenItem: (_open_item_figures, replies.HISTORY),
+    memcache.Delete: (_delete, replies.DELETED),
+    memcache.Flush: (lambda request: b"flush %b\r\n" % _queue(request.queue), replies.END),
     memcache.FlushAll: (
         lambda request: b"flush_all noreply\r\n" if request.noreply else b"flush_all\r\n",
-        {b"OK\r": Answer.OK, b"Flushed all queues.\r": Answer.OK},
+        replies.FLUSHED_ALL,
     ),
-    memcache.FlushExpired: (lambda request: b"flush_expired %b\r\n" % _queue(request.queue), {}),
-    memcache.FlushAllExpired: (lambda request: b"flush_all_expired\r\n", {}),
-    memcache.Stats: (lambda request: _names(b"stats", (request.topic,) if request.topic else ()), _END),
-    memcache.DumpStats: (lambda request: _names(b"dump_stats", request.queues), _END),
-    memcache.DumpConfig: (lambda request: _names(b"dump_config", request.queues), _END),
-    memcache.Status: (lambda request: _names(b"status", () if request.name is None else (request.name,)), _END),
-    memcache.Reload: (lambda request: b"reload\r\n", {b"Reloaded config.\r": Answer.OK}),
-    memcache.Version: (lambda request: b"version\r\n", {}),
+    memcache.FlushExpired: (lambda request: b"flush_expired %b\r\n" % _queue(request.queue), replies.NUMBER),
+    memcache.FlushAllExpired: (lambda request: b"flush_all_expired\r\n", replies.NUMBER),
+    memcache.Stats: (lambda request: _names(b"stats", (request.topic,) if request.topic else ()), replies.END),
+    memcache.DumpStats: (lambda request: _names(b"dump_stats", request.queues), replies.END),
+    memcache.DumpConfig: (lambda request: _names(b"dump_config", request.queues), replies.END),
+    memcache.Status: (
+        lambda request: _names(b"status", () if request.name is None else (request.name,)),
+        replies.STATUS,
+    ),
+    memcache.Reload: (lambda request: b"reload\r\n", replies.RELOADED),
+    memcache.Version: (lambda request: b"version\r\n", replies.VERSION),
     memcache.Verbosity: (
         lambda request: b"verbosity 1 noreply\r\n" if request.noreply else b"verbosity 1\r\n",
-        {b"OK\r": Answer.OK},
+        replies.OK,
     ),
-    memcache.ClientName: (lambda request: b"client_name %b\r\n" % _word(request.name), {b"OK\r": Answer.OK}),
+    memcache.ClientName: (lambda request: b"client_name %b\r\n" % _word(request.name), replies.OK),
     memcache.Quit: (lambda request: b"quit\r\n", None),
     memcache.Shutdown: (lambda request: b"shutdown\r\n", None),
 }
-"""The writer of each request, and the lines, with their CR, that end its reply. `{}`: a line that
-`replies.parse_line` reads ends it; None: the server replies by closing the connection.
-"""
+"""The writer of each request, and the shape of its reply. None: the server replies by closing the connection."""
 WRITERS = {kind: write for kind, (write, _) in REQUESTS.items()}
-FINALS = {kind: finals for kind, (_, finals) in REQUESTS.items() if finals is not None}
+FINALS = {kind: reply.finals for kind, (_, reply) in REQUESTS.items() if reply is not None}
+PARSERS = {kind: reply.parse for kind, (_, reply) in REQUESTS.items() if reply is not None}

@@ -58,13 +58,16 @@ END_OF_READ = re.compile(rb"END|ERROR|CLIENT_ERROR .*|SERVER_ERROR .*")
 
 
 class Request(Struct, eq=False):
-    """A request. `item`: the number of the item that is put. `waits`: its reply may take a while."""
+    """A request. `item`: the number of the item that is put. `waits`: its reply may take a while. `target`: the queue
+    to which it moves items.
+    """
 
     want: Want
     queue: str
     line: bytes
     item: int = 0
     waits: bool = False
+    target: str = ""
 
     def may_end(self, line: bytes) -> bool:
         if self.want is Want.PING:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -14,6 +15,7 @@ from staniel.sim.hub.clients import ITEM, Answer, NetClient, Request, Side, Want
 from staniel.sim.hub.net import Link
 from staniel.sim.violations import Kind, Violation
 
+MOVED_BETWEEN = ("a", "b")
 LOOKS = (
     "/api/queues",
     "/api/server",
@@ -61,7 +63,7 @@ def purges(queue: str, rng: Random, *, no_undo: bool, where: list[str] | None = 
 def moves(source: str, target: str, rng: Random, *, where: list[str] | None = None) -> Request:
     told: dict[str, object] = {"to": target} | ({"count": rng.choice((1, 3))} if rng.random() < 0.5 else {})
     body = json.dumps(told | ({"where": where} if where is not None else {})).encode()
-    return Request(Want.MOVE, source, _request("POST", f"/api/queues/{source}/move", body, rng))
+    return Request(Want.MOVE, source, _request("POST", f"/api/queues/{source}/move", body, rng), target=target)
 
 
 def redrives(queue: str, rng: Random) -> Request:
@@ -90,6 +92,30 @@ def undoes(number: int, rng: Random) -> Request:
 def takes(queue: str, rng: Random) -> Request:
     """Return a request that takes one item for good."""
     return Request(Want.GET, queue, _request("POST", f"/api/queues/{queue}/take", b"", rng))
+
+
+Terms = Callable[[Random], list[str] | None]
+
+
+def _moves_between(rng: Random, terms: Terms) -> Request:
+    source, target = rng.sample(MOVED_BETWEEN, 2)
+    return moves(source, target, rng, where=terms(rng))
+
+
+OPERATIONS: tuple[tuple[range, Callable[[str, Random, Terms], Request]], ...] = (
+    (range(75), lambda queue, rng, terms: _moves_between(rng, terms)),
+    (range(75, 89), lambda queue, rng, terms: purges(queue, rng, no_undo=False, where=terms(rng))),
+    (range(89, 90), lambda queue, rng, terms: purges(queue, rng, no_undo=True, where=terms(rng))),
+    (range(90, 91), lambda queue, rng, terms: deletes(queue, rng)),
+)
+"""The operations on a queue that operators request where these can be undone, and each one's part of a hundred; some
+of the first part are for undoing. Terms are drawn where the profile has them.
+"""
+
+
+def draw_operation(draw: int, queue: str, rng: Random, terms: Terms) -> Request | None:
+    """Return the operation whose part `draw` is in."""
+    return next((operation(queue, rng, terms) for part, operation in OPERATIONS if draw in part), None)
 
 
 def _request(method: str, path: str, body: bytes, rng: Random) -> bytes:

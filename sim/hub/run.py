@@ -19,7 +19,6 @@ from staniel.sim.queues.promises import Accident
 from staniel.sim.violations import Kind, Violation
 from staniel.sim.world import AUDIT_LOG, START_MS
 
-MOVED_BETWEEN = ("a", "b")
 STATUS = (b"status quiescent\r\n", *(b"status up\r\n",) * 5)
 ALIKE_SHARE = 0.25  # of the seeds of any profile
 CONTENTS = (1, 1, 1, 2)  # the contents of equal items
@@ -236,14 +235,10 @@ class HubRun(History):
         if self.profile.undo and draw >= 35:
             if known and draw < 60:
                 return operators.undoes(rng.choice(known), rng)
-            if draw < 75:
-                source, target = rng.sample(MOVED_BETWEEN, 2)
-                self.ledger.joins(source, target)
-                return operators.moves(source, target, rng, where=self._terms(rng))
-            if draw < 90:
-                return operators.purges(queue, rng, no_undo=draw == 89, where=self._terms(rng))
-            if draw == 90:
-                return operators.deletes(queue, rng)
+            if request := operators.draw_operation(draw, queue, rng, self._terms):
+                if request.target:
+                    self.ledger.joins(request.queue, request.target)
+                return request
         if draw < 40:
             number, data = self._new_item(queue, rng)
             return operators.puts(queue, number, data, rng)

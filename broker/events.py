@@ -86,7 +86,7 @@ class RateLimit:
     def admits(self, kind: object, now_ms: int) -> bool:
         """Tell whether a line of this kind may be written now. If not, count it as left out."""
         if kind not in self._windows and len(self._windows) >= KINDS_MAX:
-            self._windows = {each: window for each, window in self._windows.items() if not window.is_over(now_ms)}
+            self._windows = {key: window for key, window in self._windows.items() if not window.is_over(now_ms)}
             if len(self._windows) >= KINDS_MAX:
                 kind = OTHERS
         window = self._windows.get(kind)

@@ -402,7 +402,7 @@ def _in_order_of_stats() -> tuple[Figure, ...]:
 _ORDERED = _in_order_of_stats()
 STAT_NAMES = tuple(figure.stat for figure in _ORDERED if figure.stat_if is None)
 STAT_READS = tuple(figure.read for figure in _ORDERED if figure.stat_if is None)
-STATS_SOMETIMES = tuple((each.stat, each.read, each.stat_if) for each in _ORDERED if each.stat_if is not None)
+STATS_SOMETIMES = tuple((figure.stat, figure.read, figure.stat_if) for figure in _ORDERED if figure.stat_if is not None)
 _SNAPSHOT = tuple((name, BY_NAME[name].read) for name in QueueSnapshot.__struct_fields__)
 _MEASURED_OVER_TIME = frozenset(("oldest_at_ms", "put_rate", "get_rate", "unreadable", "reasons"))
 """The fields of QueueRow that the sampler adds."""

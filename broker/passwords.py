@@ -80,11 +80,11 @@ def sample(hashes: list[PasswordHash]) -> list[PasswordHash]:
     """
     chosen: list[PasswordHash] = []
     costs = set[tuple[int, int, int]]()
-    is_one_cost = len({(each.ln, each.r, each.p) for each in hashes}) == 1
-    for each in sorted(hashes, key=lambda each: each.key):
-        cost = (each.ln, each.r, each.p)
+    is_one_cost = len({(known.ln, known.r, known.p) for known in hashes}) == 1
+    for known in sorted(hashes, key=lambda known: known.key):
+        cost = (known.ln, known.r, known.p)
         if cost not in costs or (len(chosen) < SAMPLE_MAX and not is_one_cost):
-            chosen.append(each)
+            chosen.append(known)
             costs.add(cost)
     return chosen
 
@@ -96,7 +96,7 @@ def stand_in(name: str, hashes: list[PasswordHash]) -> PasswordHash:
     """
     if not hashes:
         return NOBODYS
-    like = max(hashes, key=lambda each: hmac.digest(each.key, name.encode(), "sha256"))
+    like = max(hashes, key=lambda known: hmac.digest(known.key, name.encode(), "sha256"))
     return PasswordHash(like.ln, like.r, like.p, NOBODYS.salt, NOBODYS.key)
 
 

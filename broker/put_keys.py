@@ -179,11 +179,11 @@ class PutKeys:
         """
         name, until = queue.name, self.log.last
         latest = self._latest.pop(name, 0)
-        unclear = [each for each, put in self._unclear.items() if put.queue == name]
+        unclear = [key for key, put in self._unclear.items() if put.queue == name]
         if not latest and not unclear:
             return
-        for each in unclear:
-            del self._unclear[each]
+        for key in unclear:
+            del self._unclear[key]
         self._void_until[name] = until
         if append_log(queue.journal) is not None:
             self.log.append(Forgotten(name, until), durably=True)
@@ -204,7 +204,7 @@ class PutKeys:
         self.is_used = True
         self._report_damage()
         stored, unfinished = replayed(records)
-        self._void_until = {each.forgotten: each.until for each in records if isinstance(each, Forgotten)}
+        self._void_until = {record.forgotten: record.until for record in records if isinstance(record, Forgotten)}
         names = dict.fromkeys(put.queue for put in (*stored, *unfinished))
         forgotten = {name for name in names if not self._may_have_keys(name)}
         for put in stored:
@@ -261,7 +261,7 @@ class PutKeys:
             if void:
                 found.append((queue, PutsVoid([put.put for put in void])))
         if found:  # in the order of the puts again
-            self._known = OrderedDict(sorted(self._known.items(), key=lambda each: each[1].number))
+            self._known = OrderedDict(sorted(self._known.items(), key=lambda entry: entry[1].number))
         return found
 
     def write_found(self, records: list[Record]) -> None:

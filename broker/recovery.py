@@ -251,7 +251,7 @@ class KestrelQueues:
         """Recover the queues, the smallest first, so that a damaged one among many is reported early. Return the
         progress, and the names of queues whose journals must be rewritten.
         """
-        sizes = {name: self._spool.size(each) for name, each in files.items()}
+        sizes = {name: self._spool.size(file) for name, file in files.items()}
         progress = RecoveryProgress(all_queues=len(files), all_bytes=sum(sizes.values()))
 
         def advance(size: int) -> None:
@@ -401,7 +401,7 @@ def _replay_log(spool: Spool, report: EventSink) -> None:
         hint = "copied to .staniel/damaged; after a power cut the last acknowledged changes may be missing"
         report(Level.ERROR, "redo.damaged", spool=spool.folder, what=content.found.value, hint=hint)
     if changes:
-        written, cut = sum(each.written_bytes for each in changes), sum(each.cut_bytes for each in changes)
+        written, cut = sum(change.written_bytes for change in changes), sum(change.cut_bytes for change in changes)
         report(Level.WARNING, "redo.replayed", files=len(changes), written_bytes=written, cut_bytes=cut)
     for change in changes:
         if change.why:

@@ -44,8 +44,8 @@ class Rights:
         self.roles = frozenset(Role) if Role.ADMIN in roles else roles
         patterns = ("*",) if Role.ADMIN in roles else queues
         self.queues = patterns
-        self._names = frozenset(each for each in patterns if not each.endswith("*"))
-        self._prefixes = tuple(each[:-1] for each in patterns if each.endswith("*"))
+        self._names = frozenset(pattern for pattern in patterns if not pattern.endswith("*"))
+        self._prefixes = tuple(pattern[:-1] for pattern in patterns if pattern.endswith("*"))
         self.is_for_all = "" in self._prefixes
         self.readable: dict[str, bool] = {}
         self.writable: dict[str, bool] = {}

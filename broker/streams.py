@@ -82,19 +82,19 @@ class StreamQueues:
     def _set_aside(self, name: str, files: StreamFiles, now_ms: int) -> None:
         """Move away the files of readers that keep no journal; all files, if no reader keeps one. Raises OSError."""
         queues = {reader: queue_of_reader(name, reader) for reader in files.readers}
-        lapsed = {each for each in queues.values() or [name] if not self._queues.config_of(each).keep_journal}
+        lapsed = {queue for queue in queues.values() or [name] if not self._queues.config_of(queue).keep_journal}
         if lapsed >= {*(queues.values() or [name])}:
             set_aside(
                 self._spool, self._report, name, StreamFiles(name, files.segments, files.readers, files.temps), now_ms
             )
             files.segments, files.readers, files.temps = {}, {}, []
             return
-        for reader, each in queues.items():
-            if each in lapsed:
+        for reader, queue in queues.items():
+            if queue in lapsed:
                 set_aside(
                     self._spool,
                     self._report,
-                    each,
+                    queue,
                     StreamFiles(name, {}, {reader: files.readers.pop(reader)}, []),
                     now_ms,
                 )
@@ -144,8 +144,8 @@ class StreamQueues:
         """Unblock `name`, and its readers if it is in this format."""
         blocked = self._queues.blocked
         is_family = self._blocked.pop(name, None) is not None
-        for each in [each for each in blocked if each == name or (is_family and parent_of(each) == name)]:
-            del blocked[each]
+        for member in [member for member in blocked if member == name or (is_family and parent_of(member) == name)]:
+            del blocked[member]
 
     def _is_reachable(self, queue_name: str) -> bool:
         return not any(sign <= " " or sign in "/\x7f" for sign in queue_name)
@@ -199,7 +199,7 @@ class StreamQueues:
         """Shrink segments of these families, as `reclaim` does."""
         families = self.store.families
         candidates = [(*families[name].reclaimable(), name) for name in names if name in families]
-        worth = [each for each in candidates if each[0] >= RECLAIMED_BYTES_MIN and each[0] >= each[1]]
+        worth = [candidate for candidate in candidates if candidate[0] >= max(RECLAIMED_BYTES_MIN, candidate[1])]
         for _, kept_bytes, name in sorted(worth, reverse=True)[:RECLAIMED_AT_ONCE]:
             if kept_bytes <= room:
                 room -= kept_bytes
@@ -218,7 +218,7 @@ class StreamQueues:
     def _prepare_archives(self, config: Config) -> None:
         """Check that segments can be moved to their archive folders. Raises SpoolError."""
         fs, own = self._spool.fs, self._spool.own
-        for path in sorted({each.archive_path for each in config.resolved.values()} - {""}):
+        for path in sorted({settings.archive_path for settings in config.resolved.values()} - {""}):
             try:
                 fs.make_folder(path)
                 replace_file(fs, f"{own}/trial", b"")

@@ -229,10 +229,10 @@ class Transfers:
 
     def unpin(self, logs: Pinned) -> None:
         """Release files, as the end of a transfer does."""
-        for each in logs:
-            each.open_transfers -= 1
-            if each.blocks_transfers and not each.open_transfers:
-                self.unblocked.append(each)
+        for log in logs:
+            log.open_transfers -= 1
+            if log.blocks_transfers and not log.open_transfers:
+                self.unblocked.append(log)
 
     def hold(self, queue: Queue) -> None:
         """Begin no transfer from or to `queue` until `resume`, so that the running transfers come to an end."""

@@ -79,8 +79,8 @@ class Users:
         self._by_certificate: dict[str, User] = {}
         self._by_uid: dict[int, User] = {}
         for user in self.by_name.values():
-            for each in user.certificates:
-                self._add_key(self._by_certificate, each, user, "certificates")
+            for certificate in user.certificates:
+                self._add_key(self._by_certificate, certificate, user, "certificates")
             for uid in user.uids:
                 self._add_key(self._by_uid, uid, user, "uids")
         self._tell_tokens_apart(config, fs)
@@ -138,8 +138,8 @@ class Users:
             if user := self._by_uid.get(uid):
                 return user.name, user.rights
             return ("", None) if not self.by_name or uid in self.own_uids else ("", STRANGER)
-        for each in certificate:
-            if user := self._by_certificate.get(each):
+        for key in certificate:
+            if user := self._by_certificate.get(key):
                 return user.name, user.rights
         if protocol == "admin":
             return "", None  # AdminAccess checks each request
@@ -178,8 +178,8 @@ def open_addresses(config: Config) -> list[TcpAddress]:
     """Return the addresses at which other machines can connect to listeners for clients."""
     addresses = list[TcpAddress]()
     for name in ("memcache", "text", "thrift", "workq"):
-        tcp = [each for each in config.all_addresses(name) if isinstance(each, TcpAddress)]
-        addresses += [each for each in tcp if not is_loopback(each.host)]
+        tcp = [address for address in config.all_addresses(name) if isinstance(address, TcpAddress)]
+        addresses += [address for address in tcp if not is_loopback(address.host)]
     return addresses
 
 
@@ -188,8 +188,8 @@ def is_unguarded(config: Config) -> bool:
     if config.users or not open_addresses(config):
         return False
     names = ("memcache", "text", "thrift", "workq")
-    plain = [each for name in names for each in config.addresses(name) if isinstance(each, TcpAddress)]
-    return any(not is_loopback(each.host) for each in plain) or config.tls.client_certificates != "required"
+    plain = [address for name in names for address in config.addresses(name) if isinstance(address, TcpAddress)]
+    return any(not is_loopback(address.host) for address in plain) or config.tls.client_certificates != "required"
 
 
 def network_refusal(config: Config) -> str:

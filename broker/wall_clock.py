@@ -231,8 +231,8 @@ def _flaw(note: ClockNote) -> str:
         if not 0 < era.mark <= MARKS_MAX:
             return f"an era has the mark {era.mark}"
         moments += [era.ahead_ms]
-        moments += [each for each in (era.since_ms, era.until_ms) if each not in (LONG_AGO_MS, FOREVER_MS)]
-    if any(abs(each) > MOMENT_MS_MAX for each in moments):
+        moments += [moment for moment in (era.since_ms, era.until_ms) if moment not in (LONG_AGO_MS, FOREVER_MS)]
+    if any(abs(moment) > MOMENT_MS_MAX for moment in moments):
         return "it has times that no clock shows"
     return ""
 

@@ -64,8 +64,8 @@ def journal_view(fs: UnsyncedNames, queue: Queue) -> JournalFiles:
         format=kind,
         folder=log.folder if isinstance(log, Log | StreamWriter) else "",
         files_total=len(files),
-        bytes=sum(each.bytes for each in files),
-        unsynced_bytes=sum(each.unsynced_bytes for each in files),
+        bytes=sum(file.bytes for file in files),
+        unsynced_bytes=sum(file.unsynced_bytes for file in files),
         files=files[-FILES_MAX:],
     )
 

@@ -302,7 +302,7 @@ class QueueReasons:
         """Return which open reads keep files, how much, and for how long."""
         queues = [queue for name in names if (queue := self._queues.find(name)) is not None]
         held = [held_files(queue, now_ms) for queue in queues]
-        size, age_ms = sum(each.bytes for each in held), max((each.ms for each in held), default=0)
+        size, age_ms = sum(files.bytes for files in held), max((files.ms for files in held), default=0)
         what = f"{size >> 20} MB of files that are otherwise read, for up to {age_ms // 60_000} minutes"
         return f"open reads of {_names(names)} keep {what}"
 
@@ -336,9 +336,9 @@ def for_strangers(health: Health) -> Health:
     """Return the part that an unauthenticated load balancer needs. The rest names queues, folders and files."""
     reasons = [
         HealthReason(
-            each.name, each.severity, each.name.value.replace("_", " "), "ask with the token for what mends it"
+            reason.name, reason.severity, reason.name.value.replace("_", " "), "ask with the token for what mends it"
         )
-        for each in health.reasons
+        for reason in health.reasons
     ]
     return Health(health.ready, health.ready_for_puts, health.status, reasons)
 

@@ -179,11 +179,11 @@ class HistoryRing:
         return self._spark
 
     def _new_spark(self) -> tuple[int, str]:
-        depth = [0.0 if math.isnan(each) else each for each in self.levels[0].column(0)]
+        depth = [0.0 if math.isnan(level) else level for level in self.levels[0].column(0)]
         depth = depth[1::2] if len(depth) % 2 == 0 else depth[::2]
         most = max(depth, default=0)
         scale = (len(SPARK_ALPHABET) - 1) / most if most else 0
-        return int(most), "".join([SPARK_ALPHABET[round(each * scale)] for each in depth[-SPARK_POINTS:]])
+        return int(most), "".join([SPARK_ALPHABET[round(level * scale)] for level in depth[-SPARK_POINTS:]])
 
 
 def view(queue: str, ring: HistoryRing | None, span: str) -> HistoryView:

@@ -353,8 +353,8 @@ class Sampler:
         self._moved(row)
         self._gone += 1
         if self._gone > GONE_MAX or not self.is_watched:
-            for each in [each for each, seen in self.rows.items() if seen.shown is None]:
-                del self.rows[each]
+            for gone in [gone for gone, seen in self.rows.items() if seen.shown is None]:
+                del self.rows[gone]
             self._gone = 0
             self.epoch += 1
 

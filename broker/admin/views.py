@@ -156,7 +156,7 @@ def find_holders(sessions: Iterable[Session], queue: Queue, holders: dict[int, s
 
 def waiters(queue: Queue, offset: int, limit: int) -> list[WaiterView]:
     """Return the clients that wait, in the order in which they are served."""
-    return [WaiterView(getattr(each, "address", "")) for each in islice(queue.waiters, offset, offset + limit)]
+    return [WaiterView(getattr(waiter, "address", "")) for waiter in islice(queue.waiters, offset, offset + limit)]
 
 
 def clients(sessions: Mapping[Session, int], leases: Leases, offset: int, limit: int) -> Iterator[ClientView]:
@@ -221,12 +221,12 @@ def jobs_by_name(jobs: Jobs, offset: int, limit: int) -> list[JobsView]:
     """Return the jobs by name, in the order in which the names were first used."""
     return [
         JobsView(
-            name=each.name.decode("latin-1"),
-            ready=len(each.ready),
-            scheduled=len(each.scheduled),
-            leased=each.leased,
-            finished=each.finished,
-            waiters=len(each.waiters),
+            name=queue.name.decode("latin-1"),
+            ready=len(queue.ready),
+            scheduled=len(queue.scheduled),
+            leased=queue.leased,
+            finished=queue.finished,
+            waiters=len(queue.waiters),
         )
-        for each in islice(jobs.queues.values(), offset, offset + limit)
+        for queue in islice(jobs.queues.values(), offset, offset + limit)
     ]

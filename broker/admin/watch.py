@@ -182,7 +182,7 @@ class Watch:
         for name in [*self._dead, *[name for name in known if name not in self._dead]]:
             queue = self._registry.find(name)
             others: list[ReasonName] = [
-                each for each in self.reasons.get(name, EMPTY) if each is not ReasonName.DEAD_LETTERS
+                reason for reason in self.reasons.get(name, EMPTY) if reason is not ReasonName.DEAD_LETTERS
             ]
             if queue is not None and queue.line.present and name in self._dead:
                 others = _of_dead_letters(others)
@@ -344,7 +344,7 @@ def _of_dead_letters(reasons: Sequence[ReasonName]) -> list[ReasonName]:
     """Return the reasons of a dead-letter queue. Its items wait for an operator, not for a reader, so `queue_not_read`
     does not apply.
     """
-    return [*[each for each in reasons if each is not ReasonName.QUEUE_NOT_READ], ReasonName.DEAD_LETTERS]
+    return [*[reason for reason in reasons if reason is not ReasonName.QUEUE_NOT_READ], ReasonName.DEAD_LETTERS]
 
 
 def _gets(queue: Queue) -> int:

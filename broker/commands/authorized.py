@@ -95,9 +95,9 @@ def handlers_for(protocol: str, handlers: Handlers, rights: Rights) -> Handlers:
     made = _TABLES.get(id(handlers))
     if made is None:
         commands = commands_of(protocol)
-        limited = {kind: _guarded(each, commands[kind][1]) for kind, each in handlers.items()}
+        limited = {kind: _guarded(handler, commands[kind][1]) for kind, handler in handlers.items()}
         strangers = {**limited, Set: login} if protocol == "memcache" else limited
         made = Tables(handlers, limited, strangers)
-        for each in (handlers, limited, strangers):
-            _TABLES[id(each)] = made
+        for table in (handlers, limited, strangers):
+            _TABLES[id(table)] = made
     return made.strangers if rights is STRANGER else made.limited

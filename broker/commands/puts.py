@@ -183,8 +183,8 @@ class PutBatch:
 
 def _count_by_alias(queues: Queues, name: str, item: Item) -> None:
     """Count the item for the alias `name` and for each alias that it leads to."""
-    for each in queues.reached(name)[0]:
-        alias = queues.aliases[each]
+    for alias_name in queues.reached(name)[0]:
+        alias = queues.aliases[alias_name]
         alias.put_items += 1
         alias.put_bytes += len(item.data)
 

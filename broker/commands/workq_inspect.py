@@ -69,7 +69,7 @@ def queues(session: Session, request: workq.InspectQueues, now_ms: int) -> None:
 def server(session: Session, request: workq.InspectServer, now_ms: int) -> None:
     service = session.workq
     lines = [
-        (b"active-clients", number(sum(each.protocol == session.protocol for each in session.broker.sessions))),
+        (b"active-clients", number(sum(other.protocol == session.protocol for other in session.broker.sessions))),
         (b"evicted-jobs", number(service.jobs.evicted)),
         (b"started", show_time(service.shown_ns(service.started_ms * NS_A_MS))),
     ]
@@ -77,8 +77,8 @@ def server(session: Session, request: workq.InspectServer, now_ms: int) -> None:
 
 
 def show(session: Session, jobs: Sequence[Job]) -> None:
-    session.out.append(replies.objects([job_block(each, session.workq) for each in jobs]))
-    session.out_bytes += sum(len(each.payload) for each in jobs)
+    session.out.append(replies.objects([job_block(job, session.workq) for job in jobs]))
+    session.out_bytes += sum(len(job.payload) for job in jobs)
     # The reply may show a change that is not yet durable.
     session.batch = max(session.batch, session.workq.log.batch)
 

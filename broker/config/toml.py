@@ -45,10 +45,10 @@ class Key(Struct, frozen=True):
 def keys_of(section: type[Struct]) -> dict[str, Key]:
     """Return every key of `section` as written in the file, in the order of the Struct."""
     keys = {}
-    for each in structs.fields(section):
-        kind, *marks = each.type.__metadata__
-        keys[each.encode_name] = Key(
-            each.name, KINDS[kind] if isinstance(kind, Values) else kind, each.default, RELOADED in marks
+    for field in structs.fields(section):
+        kind, *marks = field.type.__metadata__
+        keys[field.encode_name] = Key(
+            field.name, KINDS[kind] if isinstance(kind, Values) else kind, field.default, RELOADED in marks
         )
     return keys
 

@@ -243,12 +243,12 @@ def _read_delays(value: object) -> tuple[int, ...]:
     given = value if isinstance(value, list) else [value]
     if not 0 < len(given) <= DELAYS_MAX:
         raise Mismatch(f"1 to {DELAYS_MAX} durations", value)
-    delays_ms = tuple(_read_duration(each) for each in given)
+    delays_ms = tuple(_read_duration(delay) for delay in given)
     return delays_ms if any(delays_ms) else ()
 
 
 def _show_delays(delays_ms: tuple[int, ...]) -> str:
-    shown_each = [_show_duration(each) for each in delays_ms]
+    shown_each = [_show_duration(delay_ms) for delay_ms in delays_ms]
     return shown_each[0] if len(shown_each) == 1 else f"[{', '.join(shown_each)}]"
 
 
@@ -372,7 +372,7 @@ SYNC = SettingKind('"always" / "os" / duration', _read_sync, _show_sync)
 MEMCACHE_DIALECT = choice({dialect.value: dialect for dialect in Dialect})
 ROLE = choice({role.value: role for role in Role})
 ROLES = SettingKind(
-    "array of roles", _array(ROLE.read, "roles"), lambda roles: quoted(tuple(each.value for each in roles))
+    "array of roles", _array(ROLE.read, "roles"), lambda roles: quoted(tuple(role.value for role in roles))
 )
 REFUSED_REQUEST = words("noreply", "multi_get", "delete", "flush_all")
 REFUSED_REQUESTS = SettingKind("array of requests", _array(REFUSED_REQUEST.read, "requests"), quoted)

@@ -166,7 +166,7 @@ class MaintenanceScheduler:
     def reclaim_of(self, queues: list[Queue], room: int, share: Share, now_ms: int) -> int:
         """Shrink the journals of these queues, as `reclaim` does."""
         candidates = [(*self.reclaimable(queue), queue) for queue in queues]
-        candidates.sort(key=lambda each: each[0], reverse=True)
+        candidates.sort(key=lambda candidate: candidate[0], reverse=True)
         for read_bytes, kept, queue in candidates[:RECLAIMED_AT_ONCE]:
             log = queue.journal
             if share.is_spent or not read_bytes or not isinstance(log, Log):

@@ -59,7 +59,7 @@ class Sidecars:
 
     def forget(self, log: Log) -> None:
         """Drop the sidecars of `log`. No thread may be working on them."""
-        self._wanted = deque(each for each in self._wanted if each[0] is not log)
+        self._wanted = deque(wanted for wanted in self._wanted if wanted[0] is not log)
         making = self._making
         if making is None or making.log is not log:
             return

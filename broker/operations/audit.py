@@ -289,7 +289,7 @@ class Audit:
             if len(lines) > left + 1:
                 del lines[0]  # the beginning of the range, which may cut a line
             self._entries.extendleft(reversed(_decoded(lines)[-left:] if left else []))
-        self._last_id = max([self._last_id, *[each.id for each in self._entries]])
+        self._last_id = max([self._last_id, *[entry.id for entry in self._entries]])
 
 
 def _encoded(entry: AuditEntry) -> bytes:

@@ -131,7 +131,7 @@ class BackupHold:
         fs, outside = self._fs, self._outside
         self._server.commit(now_ms)
         numbers = [name.partition("-")[0] for folder in folders for name, _ in fs.list(folder)]
-        number = max((int(each) for each in numbers if each.isdecimal()), default=0) + 1
+        number = max((int(text) for text in numbers if text.isdecimal()), default=0) + 1
         for at, file in enumerate(spool_files(fs, self._spool.folder, outside)):
             folder = folders[bool(outside) and file.path.startswith(f"{outside}/")]
             self.files.append(self._hold_file(file, folder, f"{number}-{at}"))
@@ -160,7 +160,7 @@ class BackupHold:
             version=VERSION,
             spool=self._spool.folder,
             queues=len(kept),
-            items=sum([each.line.present + len(each.open_reads) + len(each.delayed) for each in kept]),
+            items=sum([queue.line.present + len(queue.open_reads) + len(queue.delayed) for queue in kept]),
             jobs=0 if self._jobs is None else len(self._jobs.jobs.by_id),
             sync=usual,
             other_syncs={name: sync for name, sync in syncs.items() if sync != usual},

@@ -133,7 +133,7 @@ class Deletions:
             return
         for queue in due:
             asked = self.postponed.pop(queue)
-            refusals = [too_many(queue, each.items_max) for each in asked]
+            refusals = [too_many(queue, deletion.items_max) for deletion in asked]
             # "" is the least: the queue is deleted if at least one client's limit allows it.
             batch, why = 0, min(refusals, default="")
             try:
@@ -143,8 +143,8 @@ class Deletions:
                 why = refused.why
             if why:
                 self.audit_refusal(asked[0].asker, queue, why, now_ms)
-            for number, each in enumerate(asked):
-                each.tell(batch, number == 0 or bool(why), why)  # the other clients find no queue
+            for number, deletion in enumerate(asked):
+                deletion.tell(batch, number == 0 or bool(why), why)  # the other clients find no queue
         if not self.postponed:
             self._group.after_sync = None
         self._transfers.resume(due, now_ms)

@@ -308,9 +308,9 @@ class RunningMove(TransferOperation):
         if not target.is_bounded and len(item.data) <= target.config.max_item_bytes:
             return True
         config, line = target.config, target.line
-        ahead = [each for each in self._under_way if not each.sent and each.target == target.name]
-        count = len(taken) + sum([len(each.taken) for each in ahead])
-        size = sum([len(each.item.data) for each in taken]) + sum([each.size for each in ahead])
+        ahead = [slice_ for slice_ in self._under_way if not slice_.sent and slice_.target == target.name]
+        count = len(taken) + sum([len(slice_.taken) for slice_ in ahead])
+        size = sum([len(delivery.item.data) for delivery in taken]) + sum([slice_.size for slice_ in ahead])
         if config.discard_old_when_full or not count:
             return target.has_room(item, now_ms)
         is_full = line.present + count >= config.max_items or line.bytes + size >= config.max_bytes
@@ -329,7 +329,7 @@ class RunningMove(TransferOperation):
             new_item(item.data, added_ms, 0, item.flags)
             if type(item) is Item and not item.expires_ms
             else item_with(past_bytes(item), item.data, added_ms, calendar.renewed_ms(item, now_ms), item.flags)
-            for item in [each.item for each in taken]
+            for item in [delivery.item for delivery in taken]
         ]
         # Recovery cannot continue with chosen items: the file does not say which ones they are.
         left = min(self.left, self._bound.count(self.source) + self._unsent) if self._chosen is None else 0
@@ -345,8 +345,8 @@ class RunningMove(TransferOperation):
     def _send_singly(self, taken: list[Delivery], target: Queue, now_ms: int) -> None:
         """Send each item by an intent of its own."""
         transfers, log = self.tools.transfers, removal_log(self.source.journal)
-        for each in taken:
-            transfers.accept(self.source, each, Reason.MOVED, now_ms, target.name)
+        for delivery in taken:
+            transfers.accept(self.source, delivery, Reason.MOVED, now_ms, target.name)
         self.advance(self.done + len(taken), now_ms)
         if log is not None and transfers.admits(self.source, 0) is not Admission.NOW:
             self._is_waiting = True

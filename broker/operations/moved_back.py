@@ -101,11 +101,11 @@ class Lookup:
         return those.pop(0)
 
     def all(self) -> list[Wanted]:
-        return [each for those in self._by_key.values() for each in those]
+        return [wanted for those in self._by_key.values() for wanted in those]
 
     def among(self, items: Iterable[Item]) -> Iterator[tuple[Item, bool]]:
         """Yield each of `items`, and whether it is to be found. Of equal items, no more than are to be found."""
-        left = {key: len(each) for key, each in self._by_key.items()}
+        left = {key: len(wanted) for key, wanted in self._by_key.items()}
         for item in items:
             key = self.key(item)
             is_wanted = key is not None and left[key] > 0
@@ -157,14 +157,14 @@ class RunningReturn(TransferOperation):
         places = self.record.content.slices
         numbers = self._unread[: SLICES_PER_READ_HOMEWARD if self._is_homeward else SLICES_PER_READ]
         begin = places[numbers[0]].at
-        numbers = [each for each in numbers if each == numbers[0] or places[each].end <= begin + READ_BYTES]
+        numbers = [number for number in numbers if number == numbers[0] or places[number].end <= begin + READ_BYTES]
         fs = self.tools.fs
 
         def read(error: OSError | None, now_ms: int) -> None:
             self._is_reading = False
-            for each in numbers:
+            for number in numbers:
                 if not self._is_all_begun:
-                    self._learn(error or piece.data[places[each].at - begin : places[each].end - begin], now_ms)
+                    self._learn(error or piece.data[places[number].at - begin : places[number].end - begin], now_ms)
             self.tools.timers.soon(self)
 
         try:
@@ -217,7 +217,7 @@ class RunningReturn(TransferOperation):
             return 0
         taken, passed, is_all = self._set_aside_next(source)
         if not taken:
-            if any(each.source is source for each in self._under_way):
+            if any(slice_.source is source for slice_ in self._under_way):
                 self._is_waiting = True  # transfers under way may bring the last ones back
                 return passed
             self._leave_rest(source, is_all)
@@ -334,12 +334,12 @@ class RunningReturn(TransferOperation):
         return count, True
 
     def _send(self, pairs: list[tuple[Delivery, Wanted]], back: Queue, now_ms: int) -> None:
-        taken = [each for each, _ in pairs]
+        taken = [delivery for delivery, _ in pairs]
         transfers = self.tools.transfers
         latest_ms = transfers.latest_ms(now_ms)
         copies: list[Item] = []
-        for each, wanted in pairs:
-            item, was = each.item, wanted.item
+        for delivery, wanted in pairs:
+            item, was = delivery.item, wanted.item
             past = _past(item, was) if type(item) is not Item or type(was) is not MovingItem else was.past
             copy = (
                 item_with(past, item.data, was.added_ms, was.expires_ms, item.flags)
@@ -364,8 +364,8 @@ class RunningReturn(TransferOperation):
         wanted = self._sent.pop(id(slice_.taken))
         self._forget(wanted[: slice_.sent])
         lookup = self._lookups.setdefault(slice_.source.name, Lookup())
-        for each, taken in zip(wanted[slice_.sent :], slice_.taken[slice_.sent :], strict=True):
-            lookup.add(taken.item.added_ms, each)
+        for unsent, taken in zip(wanted[slice_.sent :], slice_.taken[slice_.sent :], strict=True):
+            lookup.add(taken.item.added_ms, unsent)
         assert self.record is not None
         content = self.record.content
         self.write(Settled(content.settled, content.settled_backs + 1, *slice_.behind))
@@ -374,7 +374,7 @@ class RunningReturn(TransferOperation):
         """Give up the items to find that stay in a queue, because none of them can be returned now."""
         # Items that another operation has set aside return when it ends.
         open_there = [*source.open_reads.values(), *source.delayed.values(), *source.in_transfer.values()]
-        is_open = sum([is_wanted for _, is_wanted in self._lookup.among([each.item for each in open_there])])
+        is_open = sum([is_wanted for _, is_wanted in self._lookup.among([delivery.item for delivery in open_there])])
         unreturned = self._lookups.pop(source.name).all()
         self.open += is_open
         if not is_all:
@@ -387,8 +387,8 @@ class RunningReturn(TransferOperation):
     def _forget(self, wanted: list[Wanted]) -> None:
         """Write that no undo has to search for these items any more."""
         by_slice: dict[int, list[int]] = {}
-        for each in wanted:
-            by_slice.setdefault(each.slice, []).append(each.place)
+        for item in wanted:
+            by_slice.setdefault(item.slice, []).append(item.place)
         for number, places in by_slice.items():
             self.write(Kept(number, places))
 

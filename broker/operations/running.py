@@ -296,7 +296,7 @@ class Operations:
 
     def by_terms(self, queue: Queue) -> Operation | None:
         """Return the operation that searches `queue` by terms and has set aside some of its items."""
-        return next((each for each in self.running.values() if each.sets_aside_of is queue), None)
+        return next((operation for operation in self.running.values() if operation.sets_aside_of is queue), None)
 
     def left_aside(self, name: str, besides: Operation | None = None) -> str:
         """Return a text about the items of a whole queue that another operation leaves out, because an operation by
@@ -314,13 +314,13 @@ class Operations:
     def views(self, now_ms: int) -> list[OperationView]:
         """Return the running operations, the oldest first, then the ended ones, the newest first."""
         ended = reversed(self._ended.values())
-        return [each.view(now_ms) for each in (*self.running.values(), *ended)]
+        return [operation.view(now_ms) for operation in (*self.running.values(), *ended)]
 
     def stop(self, now_ms: int) -> None:
         """End all operations after their present step, because the server stops. No sync may be running. Raises
         JournalFailure.
         """
         self.is_stopping = True
-        while [each for each in list(self.running.values()) if not each.stop(now_ms)]:
+        while [operation for operation in list(self.running.values()) if not operation.stop(now_ms)]:
             self._commit_all(now_ms)
         self._commit_all(now_ms)

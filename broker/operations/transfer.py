@@ -238,16 +238,16 @@ class TransferOperation(Operation):
 
     def send(self, taken: list[Delivery], copies: list[Item], target: Queue, describe: Describe, now_ms: int) -> None:
         """Send `taken` from `source`; their `copies` will be added to `target`."""
-        size = sum([len(each.item.data) for each in taken])
+        size = sum([len(delivery.item.data) for delivery in taken])
         own, log = removal_log(self.source.journal), append_log(target.journal)
-        ends = [each for each in (own, log) if each is not None]
+        ends = [end for end in (own, log) if end is not None]
         slice_ = SliceUnderWay(self.source, target.name, taken, copies, size, ends)
         self._under_way.append(slice_)
         self._under_way_bytes += size
-        for each in ends:
-            each.open_transfers += 1
-            if isinstance(each, Log):
-                self._defers[each] = None
+        for end in ends:
+            end.open_transfers += 1
+            if isinstance(end, Log):
+                self._defers[end] = None
         if self._file is None:
             self._framed(slice_, now_ms)
             return
@@ -340,8 +340,8 @@ class TransferOperation(Operation):
 
     def _take_back(self, slice_: SliceUnderWay, now_ms: int) -> None:
         """Make the items behind the first `sent` the head of the source again."""
-        for each in reversed(slice_.taken[slice_.sent :]):
-            slice_.source.take_back_unseen(each)
+        for delivery in reversed(slice_.taken[slice_.sent :]):
+            slice_.source.take_back_unseen(delivery)
         slice_.source.time_out(now_ms)  # a waiting reader gets it
 
     def _copied(self, slice_: SliceUnderWay, log: Log | StreamWriter, now_ms: int) -> None:
@@ -367,11 +367,11 @@ class TransferOperation(Operation):
         settled: list[SliceUnderWay] = []
         while self._under_way and self._under_way[0].is_settled:
             settled.append(self._under_way.popleft())
-        for each in settled:
-            self._under_way_bytes -= each.size
-            self.advance(self.done + each.sent, now_ms)
-            self.note_settled(each)
-        ends = [end for each in settled for end in each.ends]
+        for slice_ in settled:
+            self._under_way_bytes -= slice_.size
+            self.advance(self.done + slice_.sent, now_ms)
+            self.note_settled(slice_)
+        ends = [end for slice_ in settled for end in slice_.ends]
         if self._file is None:
             self.tools.transfers.unpin(ends)
         elif settled:

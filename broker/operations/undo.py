@@ -94,7 +94,7 @@ class Undos:
 
     def views(self, now_ms: int) -> list[UndoView]:
         """Return the operations that can be undone, the newest first."""
-        return [self._view(each, now_ms) for each in reversed(self.by_id.values()) if not each.is_in_use]
+        return [self._view(record, now_ms) for record in reversed(self.by_id.values()) if not record.is_in_use]
 
     def _view(self, record: UndoRecord, now_ms: int) -> UndoView:
         began = record.content.began
@@ -181,7 +181,7 @@ class Undos:
             self._make_room(size)
         self._fs.make_folder(self.folder)
         calendar = self._calendar
-        name, sent_to = [each.encode("utf-8", "surrogateescape") for each in (queue.name, target)]
+        name, sent_to = [text.encode("utf-8", "surrogateescape") for text in (queue.name, target)]
         until_ms, by = calendar.end_of_life(now_ms, self.keep_ms), operation.by
         began = Began(
             HOMEWARD_VERSION if is_homeward else RESUMED_VERSION,
@@ -204,12 +204,12 @@ class Undos:
     def add(self, record: UndoRecord, now_ms: int) -> None:
         """Add a record. Its operation can be undone when no operation holds it."""
         self.by_id[record.id] = record
-        self._timers.set(self, min(self.until_ms(each, now_ms) for each in self.by_id.values()))
+        self._timers.set(self, min(self.until_ms(kept, now_ms) for kept in self.by_id.values()))
 
     def on_timer(self, now_ms: int) -> int:
         """Drop the records whose time to undo has passed. Return the work done, in dropped items."""
-        ends = {each: self.until_ms(each, now_ms) for each in self.by_id.values()}
-        over = [each for each, until_ms in ends.items() if until_ms <= now_ms and not each.is_in_use]
+        ends = {record: self.until_ms(record, now_ms) for record in self.by_id.values()}
+        over = [record for record, until_ms in ends.items() if until_ms <= now_ms and not record.is_in_use]
         for record in over:
             self.drop(record, "it expired")
         later = [until_ms for until_ms in ends.values() if until_ms > now_ms]
@@ -242,14 +242,14 @@ class Undos:
 
     def drop_all(self, why: str) -> None:
         """Drop all records that no operation holds, to make room on the disk."""
-        for record in [each for each in self.by_id.values() if not each.is_in_use]:
+        for record in [record for record in self.by_id.values() if not record.is_in_use]:
             self.drop(record, why)
 
     def _make_room(self, size: int) -> None:
         """Drop the oldest files until one of `size` bytes fits into the limits of their number and size."""
-        idle = [each for each in self.by_id.values() if not each.is_in_use]
+        idle = [record for record in self.by_id.values() if not record.is_in_use]
         left = len(idle) + len(self._in_use())
-        used = sum([each.content.end for each in idle]) + self._promised_bytes()
+        used = sum([record.content.end for record in idle]) + self._promised_bytes()
         for record in idle:
             if used + size <= self.bytes_max and left < FILES_MAX:
                 break
@@ -259,10 +259,10 @@ class Undos:
 
     def _promised_bytes(self) -> int:
         """Return the sizes of the files of operations under way, present or expected, together."""
-        return sum([max(each.content.end, each.wanted) for each in self._in_use()])
+        return sum([max(record.content.end, record.wanted) for record in self._in_use()])
 
     def _in_use(self) -> list[UndoRecord]:
-        return [each for each in self.by_id.values() if each.is_in_use]
+        return [record for record in self.by_id.values() if record.is_in_use]
 
 
 def moved_bytes(items: int, target: str) -> int:

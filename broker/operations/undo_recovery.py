@@ -195,7 +195,7 @@ class UndoRecovery:
         present = Present(queue)
         kept = []
         for number in range(record.content.settled, len(record.content.slices)):
-            places = [at for at, (each, _) in enumerate(self._items(record, number)) if present.holds(each)]
+            places = [at for at, (item, _) in enumerate(self._items(record, number)) if present.holds(item)]
             if places:
                 kept.append(Kept(number, places))
         return kept
@@ -239,7 +239,7 @@ class UndoRecovery:
         position = int(returning.after), returning.at
         recovery = self._transfers.recovery
         landed = recovery.find_copies(record.queue, position, [item for _, item in items], now_ms)
-        self._write(record, [Kept(returning.slice, [items[each][0] for each in sorted(landed)])])
+        self._write(record, [Kept(returning.slice, [items[index][0] for index in sorted(landed)])])
         count, _ = content.counts()
         self._report("undo.interrupted", record.path, "the server ended", queue=record.queue, items=count)
 
@@ -281,8 +281,8 @@ class UndoRecovery:
             place = record.content.moved_behind[target].end_for(number, place)
         kept = record.content.kept.get(number, frozenset())  # noted before the items were taken back
         return [
-            self._intent(record, False, number, at, record.queue, target, place, each.added_ms, head.at_ms, each)
-            for at, each in enumerate(head.items)
+            self._intent(record, False, number, at, record.queue, target, place, item.added_ms, head.at_ms, item)
+            for at, item in enumerate(head.items)
             if at not in kept
         ]
 
@@ -293,16 +293,16 @@ class UndoRecovery:
             self._intent(
                 record,
                 True,
-                each.slice,
-                each.place,
-                record.content.target_of(each.slice),
+                item.slice,
+                item.place,
+                record.content.target_of(item.slice),
                 record.queue,
                 place,
-                each.was_added_ms,
-                each.added_ms,
-                each,
+                item.was_added_ms,
+                item.added_ms,
+                item,
             )
-            for each in head.items
+            for item in head.items
         ]
 
     def _intent(
@@ -345,14 +345,14 @@ class UndoRecovery:
 
     def _forget(self, record: UndoRecord) -> None:
         self.undos.by_id.pop(record.id, None)
-        self._moves = [each for each in self._moves if each is not record]
-        self._cut_off = [each for each in self._cut_off if each is not record]
+        self._moves = [move for move in self._moves if move is not record]
+        self._cut_off = [other for other in self._cut_off if other is not record]
 
     def resume(self, now_ms: int) -> None:
         """Continue the operations that were cut off. If a queue cannot be read, its operation continues at a later
         startup.
         """
-        for record in [each for each in self.undos.by_id.values() if each.content.has_queue_left]:
+        for record in [record for record in self.undos.by_id.values() if record.content.has_queue_left]:
             queue = self._queues.find(record.queue)
             # Items that were in transfer or open are in the queue again, and left to the next deletion.
             is_empty = queue is not None and not (

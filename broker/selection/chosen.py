@@ -105,8 +105,8 @@ class Chosen:
 
     def keep(self, taken: list[Delivery]) -> None:
         """Set aside items that were taken but are not sent; each returns to its place with the others."""
-        for each in taken:
-            self._put_aside(each)
+        for delivery in taken:
+            self._put_aside(delivery)
         self.aside.sort(key=attrgetter("xid"))  # the order in which they were opened
 
     def give_back(self, queue: Queue, now_ms: int, count_max: int) -> bool:

@@ -217,8 +217,8 @@ def _number(term: str, field: str, operator: str, value: str) -> ItemTest:
 def _word(term: str, field: str, value: str) -> ItemTest:
     if field == "id":
         ids = frozenset(value.split(","))
-        times = {each.rpartition("-")[0] for each in ids}
-        is_right = all(re.fullmatch(r"-?[0-9]{1,19}-[0-9a-f]{16}", each) for each in ids)
+        times = {shown_id.rpartition("-")[0] for shown_id in ids}
+        is_right = all(re.fullmatch(r"-?[0-9]{1,19}-[0-9a-f]{16}", shown_id) for shown_id in ids)
         _expect(term, is_right, "ids as `staniel find` shows them")
         return lambda seen: str(seen.item.added_ms) in times and item_id(seen.item) in ids
     if field == "reason":

@@ -294,19 +294,19 @@ def _take_items(exchange: Exchange, body: TakeBody, now_ms: int) -> None:
     counters.get_hits += bool(taken)
     counters.get_misses += not taken
     queue.counters.get_items_hit += len(taken)
-    for each in taken:
+    for delivery in taken:
         if body.open:
-            hold(session, queue, each)
+            hold(session, queue, delivery)
         else:
-            session.add_unsent(queue, each)
+            session.add_unsent(queue, delivery)
     session.depend_on(queue)
     if size <= payloads.LONG_BYTES:
-        exchange.json({"items": [taken_view(each.item) for each in taken]})
+        exchange.json({"items": [taken_view(delivery.item) for delivery in taken]})
         return
     exchange.begin_pieces(replies.JSON)
     exchange.add(b'{"items":[')
     exchange.flush()  # at once: these items are delivered now
-    exchange.add_each(_taken_in_pieces([each.item for each in taken]))
+    exchange.add_each(_taken_in_pieces([delivery.item for delivery in taken]))
 
 
 def _taken_in_pieces(items: list[Item]) -> Iterator[bytes]:
@@ -581,7 +581,7 @@ def _origins(exchange: Exchange, name: str) -> list[str]:
     """Return the queues whose dead letters go to `name`: existing ones, and those that the configuration names."""
     origins = [queue.name for queue in exchange.broker.queues if queue.config.dead_letter_queue == name]
     resolved = exchange.broker.config.resolved
-    named = [each for each in resolved if each and resolved[each].dead_letter_queue == name]
+    named = [queue_name for queue_name in resolved if queue_name and resolved[queue_name].dead_letter_queue == name]
     return list(dict.fromkeys([*origins, *named]))
 
 
@@ -695,7 +695,7 @@ def abort_all(exchange: Exchange, now_ms: int) -> None:
 def abort_client(exchange: Exchange, now_ms: int) -> None:
     """Give back every open read of one client."""
     number = exchange.names[0]
-    holder = next((each for each in exchange.broker.sessions if str(each.number) == number), None)
+    holder = next((session for session in exchange.broker.sessions if str(session.number) == number), None)
     if holder is None:
         exchange.error(404, f"there is no client {number}")
         return

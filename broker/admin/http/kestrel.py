@@ -79,7 +79,7 @@ def show_stats(exchange: Exchange, now_ms: int) -> None:
     def send(_: int) -> None:
         values = [(name, name in COUNTERS, value) for name, value in server_stats(exchange.session, totals, now_ms)]
         for kind, facts in _by_kind(sorted(values)).items():
-            before = [each for each in facts if each[0] < "q/"]
+            before = [fact for fact in facts if fact[0] < "q/"]
             texts[kind][:0] = [show(before)] if before else []
             texts[kind] += [show(facts[len(before) :])] if facts[len(before) :] else []
         exchange.begin_pieces(replies.JSON if is_json else replies.TEXT)

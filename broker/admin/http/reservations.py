@@ -186,7 +186,7 @@ class _Reservation:
             self._send_bytes()
             return
         if self._bytes <= payloads.LONG_BYTES:
-            exchange.json(Reservations([self._shown(*each) for each in self._found]))
+            exchange.json(Reservations([self._shown(*entry) for entry in self._found]))
             return
         exchange.begin_pieces(replies.JSON)
         exchange.add(b'{"items":[')

@@ -352,9 +352,9 @@ def find(method: str, path: str) -> tuple[Route | None, tuple[str, ...], list[st
     wanted = "GET" if method == "HEAD" else method
     others: list[str] = []
     for parts, route in _BY_LENGTH.get(len(given), ()):
-        if all(part == each or part.startswith("{") for part, each in zip(parts, given, strict=True)):
+        if all(part == given_part or part.startswith("{") for part, given_part in zip(parts, given, strict=True)):
             if route.method == wanted:
-                names = tuple(each for part, each in zip(parts, given, strict=True) if part.startswith("{"))
+                names = tuple(given_part for part, given_part in zip(parts, given, strict=True) if part.startswith("{"))
                 return route, names, []
             others.append(route.method)
     return None, (), others

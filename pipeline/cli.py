@@ -392,11 +392,11 @@ def verify(spool: str, queues: tuple[str, ...], form: str, **spark_options: Any)
 
     with spark_on(**spark_options) as spark:
         findings = job(spark, spool, source_options(queues, form, "permissive"))
-    for each in findings:
-        for line in each.lines():
+    for finding in findings:
+        for line in finding.lines():
             click.echo(line)
-    checked = sum(each.flaws is not None for each in findings)
-    bad = sum(each.bad for each in findings)
+    checked = sum(finding.flaws is not None for finding in findings)
+    bad = sum(finding.bad for finding in findings)
     print_note(f"{len(findings)} files, {bad} damaged; {checked} have checksums")
     sys.exit(1 if bad else 0)
 
@@ -419,9 +419,9 @@ def pack(spool: str, queues: tuple[str, ...], dialect: str, **spark_options: Any
             packed = job(spark, spool, source_options(queues, "kestrel", "fail"), JournalDialect(dialect))
         except SpoolInUse as busy:
             raise click.ClickException(str(busy)) from None
-    for each in packed:
-        sizes = f"{each.before_bytes:,} to {each.after_bytes:,} bytes"
-        click.echo(f"{each.queue}: {each.files} files, {sizes}, {each.items:,} items")
+    for pack in packed:
+        sizes = f"{pack.before_bytes:,} to {pack.after_bytes:,} bytes"
+        click.echo(f"{pack.queue}: {pack.files} files, {sizes}, {pack.items:,} items")
     print_note(f"{len(packed)} queues packed")
 
 
@@ -437,9 +437,9 @@ def convert(spools: tuple[str, ...], queues: tuple[str, ...], wanted: str, **spa
 
     with spark_on(**spark_options) as spark:
         done = job(spark, list(spools), list(queues), Format(wanted))
-    for each in done:
-        moved = "was in that format already" if each.items < 0 else f"{each.items:,} items moved"
-        click.echo(f"{each.spool}: {each.queue or 'nothing done'}: {each.refusal or moved}")
-        for line in each.left:
-            click.echo(f"{each.spool}: {each.queue}: {line}")
-    sys.exit(1 if any(each.refusal or not each.is_whole for each in done) else 0)
+    for conversion in done:
+        moved = "was in that format already" if conversion.items < 0 else f"{conversion.items:,} items moved"
+        click.echo(f"{conversion.spool}: {conversion.queue or 'nothing done'}: {conversion.refusal or moved}")
+        for line in conversion.left:
+            click.echo(f"{conversion.spool}: {conversion.queue}: {line}")
+    sys.exit(1 if any(conversion.refusal or not conversion.is_whole for conversion in done) else 0)

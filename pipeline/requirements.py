@@ -38,8 +38,8 @@ def check_master(master: str) -> None:
     if not master.startswith("spark://"):
         return
     why = ""
-    for each in master.removeprefix("spark://").split(","):
-        host, _, port = each.rpartition(":")
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
         try:
             socket.create_connection((host.strip("[]"), int(port)), MASTER_SECONDS).close()
             return

@@ -70,17 +70,17 @@ def _list_segments(folder: Folder, name: str) -> tuple[FormatAdapter, dict[str, 
     check_converted(folder)  # a conversion that has ended meanwhile has moved the listed files
     if not entries and not folder.exists():
         raise folder_missing(folder.url)
-    listing, ids = [(each.name, each.size) for each in entries], {each.name: each.id for each in entries}
+    listing, ids = [(entry.name, entry.size) for entry in entries], {entry.name: entry.id for entry in entries}
     own = streams_of(folder, listing)
     form = FORMATS[name if name != "auto" else guess(folder, listing, own)]()
     if form.name == "libkestrel":
-        listing = [each for each in listing if each[0] in own]
+        listing = [file for file in listing if file[0] in own]
     elif form.name == "kestrel":
-        listing = [each for each in listing if each[0] not in own]
+        listing = [file for file in listing if file[0] not in own]
     segments = form.queues(listing)
     return form, {
         shown_name(queue): [
-            replace(each, id=ids[each.file], queue=shown_name(queue), file=shown_name(each.file)) for each in some
+            replace(part, id=ids[part.file], queue=shown_name(queue), file=shown_name(part.file)) for part in some
         ]
         for queue, some in segments.items()
     }

@@ -75,7 +75,7 @@ def find_record(place: LakeFolder, queue: str, files: list[ArchivedFile], ending
     where = f"option endingOffsets: byte {ending['at']} of {ending['file']} of queue {queue}"
     if not places:
         raise ValueError(f"{where}: no record of the archive begins there; its columns file and offset name places")
-    batches = ", ".join(str(each.file.batch) for each in places[:SHOWN_BATCHES])
+    batches = ", ".join(str(place.file.batch) for place in places[:SHOWN_BATCHES])
     raise ValueError(f'{where}: the batches {batches} have such a record: say which one with "batch"')
 
 

@@ -67,7 +67,7 @@ class Part(Struct, frozen=True):
 
     @property
     def bytes(self) -> int:
-        return sum(each.bytes for each in self.segments)
+        return sum(segment.bytes for segment in self.segments)
 
 
 class Reading(Struct, frozen=True):

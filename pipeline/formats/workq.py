@@ -113,8 +113,8 @@ class CmdLogAdapter:
 
     def is_broken(self, segments: list[JournalSegment]) -> bool:
         """Return True if a segment is missing: a cleaned one is removed, or was made later than the one behind it."""
-        numbers = workq_files.segment_numbers((each.file, True) for each in segments)
-        born = [int(each.id.partition(".")[2], 16) for each in segments if each.id]
+        numbers = workq_files.segment_numbers((segment.file, True) for segment in segments)
+        born = [int(segment.id.partition(".")[2], 16) for segment in segments if segment.id]
         return bool(workq_files.holes(numbers)) or any(later < earlier for earlier, later in pairwise(born))
 
     def missing(self, folder: Folder, segments: list[JournalSegment], last_id: int) -> int | None:

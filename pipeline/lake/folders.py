@@ -125,7 +125,7 @@ class LocalFolder:
         self._fs = OsFs()
 
     def list(self) -> list[tuple[str, int]]:
-        return [(each.name, each.size) for each in self.scan()]
+        return [(entry.name, entry.size) for entry in self.scan()]
 
     def scan(self) -> Entries:
         """List the folder until two listings in a row show the same files under the same names, not counting temporary
@@ -139,7 +139,7 @@ class LocalFolder:
             before = after
         if before is None or after is None:
             return []
-        return [each for _, each in sorted(after.items())]
+        return [entry for _, entry in sorted(after.items())]
 
     def _entries(self) -> dict[str, FolderEntry] | None:
         """Return the entries by name, None if there is no such folder."""
@@ -192,7 +192,7 @@ class LocalFolder:
 
 
 def _names(entries: dict[str, FolderEntry]) -> set[tuple[str, str]]:
-    return {(each.name, each.id) for each in entries.values() if "~~" not in each.name}
+    return {(entry.name, entry.id) for entry in entries.values() if "~~" not in entry.name}
 
 
 def stat_of(file: str | int) -> tuple[bool, int, str]:
@@ -239,7 +239,7 @@ class RemoteFolder:
         from pyarrow import fs
 
         infos = self.fs.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
-        return sorted((each.base_name, each.size) for each in infos if each.type == fs.FileType.File)
+        return sorted((info.base_name, info.size) for info in infos if info.type == fs.FileType.File)
 
     def scan(self) -> Entries:
         return [FolderEntry(name, size) for name, size in self.list()]

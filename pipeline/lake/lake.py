@@ -348,7 +348,7 @@ class RemoteLakeFolder:
 
         selector = fs.FileSelector(f"{self.path}/{inside}".rstrip("/"), allow_not_found=True, recursive=True)
         infos = self.fs.get_file_info(selector)
-        return sorted(each.path.removeprefix(f"{self.path}/") for each in infos if each.type == fs.FileType.File)
+        return sorted(info.path.removeprefix(f"{self.path}/") for info in infos if info.type == fs.FileType.File)
 
     def move(self, moves: Iterable[tuple[str, str]]) -> None:
         for old, new in moves:

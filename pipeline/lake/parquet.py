@@ -99,8 +99,8 @@ class ParquetTables:
             self._held_bytes -= table.bytes
             table.flush()
         elif self._held_bytes >= HELD_BYTES:
-            for each in self._open.values():
-                each.flush()
+            for open_table in self._open.values():
+                open_table.flush()
             self._held_bytes = 0
         if len(self._open) > OPEN_MAX:
             self._close(next(iter(self._open)))
@@ -109,7 +109,7 @@ class ParquetTables:
         queue, day = key
         name = f"{table_folder(queue, str(np.datetime64(day, 'D')))}/{self._batch:08d}-{secrets.token_hex(6)}.parquet"
         self.files.append(name)
-        short = [each.name for each in self._schema if each.type == pa.string()]
+        short = [field.name for field in self._schema if field.type == pa.string()]
         sink = self._place.create(staged_name(name))
         writer = pq.ParquetWriter(
             sink,

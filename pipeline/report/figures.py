@@ -91,7 +91,7 @@ def gather(spark: SparkSession, path: str, given: Mapping[str, str]) -> ReportFi
     held, held_ages = _held(tables.held, end)
     ever, sizes, deliveries = _ever(tables.ever)
     waited, waits = _waits(tables.waits)
-    size_of = {name: sum(each.bytes for each in segments) for name, segments in queues.items()}
+    size_of = {name: sum(segment.bytes for segment in segments) for name, segments in queues.items()}
     names = size_of if form.by_queue else counts | held | ever
     lines = tables.lines or [(name, name, name) for name in sorted(names) if name in options.queues]
     rows = [
@@ -110,7 +110,7 @@ def _span(moves: DataFrame) -> tuple[datetime | None, datetime | None]:
     from pyspark.sql import functions as F
 
     (row,) = moves.agg(F.unix_micros(F.min("at")), F.unix_micros(F.max("at"))).collect()
-    begin, end = (None if each is None else datetime.fromtimestamp(each / 1e6, UTC) for each in row)
+    begin, end = (None if micros is None else datetime.fromtimestamp(micros / 1e6, UTC) for micros in row)
     return begin, end
 
 

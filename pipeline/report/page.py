@@ -69,7 +69,7 @@ def _page(report: ReportFigures, plots: str) -> str:
     span = "The journals hold no item." if report.begin is None else f"Items from {report.begin} to {report.end} UTC."
     rows = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells(row))}</tr>" for row in report.rows)
     heads = "".join(f"<th>{head}</th>" for head in HEADS)
-    unknown = "".join(f"<li>{html.escape(each)}</li>" for each in report.unknown)
+    unknown = "".join(f"<li>{html.escape(text)}</li>" for text in report.unknown)
     path = html.escape(report.path)
     return PAGE.format(
         path=path, span=span, table=f"<table><tr>{heads}</tr>{rows}</table>", plots=plots, unknown=unknown
@@ -80,7 +80,7 @@ def cells(row: ReportRow) -> list[str]:
     """Return a row as people read it."""
     numbers = [f"{number:,}" for number in (row.added, row.removed, row.depth, row.opens, row.redelivered)]
     sizes = [_bytes(size) for size in (row.size_median, row.size_99, row.size_max)]
-    spans = [_seconds(each) for each in (row.age_median_s, row.age_max_s, row.wait_median_s, row.wait_99_s)]
+    spans = [_seconds(span_s) for span_s in (row.age_median_s, row.age_max_s, row.wait_median_s, row.wait_99_s)]
     return [row.queue, _bytes(row.bytes), *numbers, *sizes, *spans]
 
 
@@ -104,10 +104,10 @@ def _seconds(seconds: float | None) -> str:
 
 def _rates(report: ReportFigures, axes: Any) -> None:
     for queue, series in report.series.items():
-        times = [each.when for each in series]
-        (line,) = axes.plot(times, [each.arrivals for each in series], label=queue, linewidth=1)
+        times = [point.when for point in series]
+        (line,) = axes.plot(times, [point.arrivals for point in series], label=queue, linewidth=1)
         if _has_depth(report):
-            axes.plot(times, [-(each.removals or 0.0) for each in series], color=line.get_color(), linewidth=1)
+            axes.plot(times, [-(point.removals or 0.0) for point in series], color=line.get_color(), linewidth=1)
     axes.axhline(0, color="#888", linewidth=0.5)
     down = " (up) and removals (down)" if _has_depth(report) else ""
     _label(axes, f"arrivals{down} a second", "", bool(report.series))
@@ -115,7 +115,7 @@ def _rates(report: ReportFigures, axes: Any) -> None:
 
 def _depth(report: ReportFigures, axes: Any) -> None:
     for queue, series in report.series.items():
-        times, depths = [each.when for each in series], [each.depth for each in series]
+        times, depths = [point.when for point in series], [point.depth for point in series]
         axes.step(times, depths, label=queue, linewidth=1, where="post")
     _label(axes, "items in the queue, open reads included", "", bool(report.series))
 
@@ -144,7 +144,7 @@ def _deliveries(report: ReportFigures, axes: Any) -> None:
 
 
 def _has_depth(report: ReportFigures) -> bool:
-    return all(each.depth is not None for series in report.series.values() for each in series)
+    return all(point.depth is not None for series in report.series.values() for point in series)
 
 
 def _label(axes: Any, title: str, below: str, legend: bool = False) -> None:

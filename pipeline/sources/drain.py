@@ -179,12 +179,12 @@ class Drain:
     def _fill(self, batch: int, limits: BatchLimits, wait_ms: int) -> int:
         taken = number = 0
         while not limits.spent:
-            if not taken and any(each.overdue for each in self.server_queues):
-                raise ServerLost("; ".join(sorted({each.lost for each in self.server_queues if each.lost})))
+            if not taken and any(queue.overdue for queue in self.server_queues):
+                raise ServerLost("; ".join(sorted({queue.lost for queue in self.server_queues if queue.lost})))
             count, full = self._run_round(batch, number, limits, 0 if taken else wait_ms)
             taken += count
             number += 1
-            if not taken and any(each.lost for each in self.server_queues):
+            if not taken and any(queue.lost for queue in self.server_queues):
                 time.sleep(min(0.2, self.timeout_s / 10))  # an empty batch would mean that the queues are empty
                 continue
             if not full:
@@ -195,14 +195,14 @@ class Drain:
         """Return how many items the servers report. Raises ServerLost if one does not reply, UnknownQueue if no server
         has one of the queues.
         """
-        servers = list(dict.fromkeys(each.server for each in self.server_queues))
-        queues = list(dict.fromkeys(each.queue for each in self.server_queues))
+        servers = list(dict.fromkeys(queue.server for queue in self.server_queues))
+        queues = list(dict.fromkeys(queue.queue for queue in self.server_queues))
         counts = [self._items_of(server, queues) for server in servers]
         for queue in queues:
-            if not any(queue in each for each in counts):
+            if not any(queue in count for count in counts):
                 raise UnknownQueue(f"there is no queue {queue} on {' and '.join(servers)}")
         self._known = True
-        return sum(sum(each.values()) for each in counts)
+        return sum(sum(count.values()) for count in counts)
 
     def _items_of(self, server: str, queues: list[str]) -> dict[str, int]:
         until = time.monotonic() + self.timeout_s
@@ -219,9 +219,9 @@ class Drain:
                 time.sleep(min(0.2, self.timeout_s / 10))
 
     def close(self) -> None:
-        for each in self.server_queues:
-            each.drop()
-            each.lost = ""
+        for queue in self.server_queues:
+            queue.drop()
+            queue.lost = ""
 
     def _run_round(self, batch: int, number: int, limits: BatchLimits, wait_ms: int) -> tuple[int, bool]:
         """Run one round of reserve, spool, sync, confirm. Return the number of items, and True if there seem to
@@ -234,8 +234,8 @@ class Drain:
         self.after(DrainStep.RESERVED)
         self.spool.put(batch, number, drained, lambda: self.after(DrainStep.SPOOLED))
         self.after(DrainStep.SYNCED)
-        for each in self.server_queues:
-            self._try(each, each.confirm)
+        for queue in self.server_queues:
+            self._try(queue, queue.confirm)
         self.after(DrainStep.CONFIRMED)
         for _, _, items in drained:
             limits.subtract_items(items)
@@ -250,19 +250,19 @@ class Drain:
         share = BatchLimits(-(-limits.items // len(server_queues)), -(-limits.bytes // len(server_queues)))
         room = BatchLimits(limits.items, min(limits.bytes, ROUND_BYTES))
         wait_ms //= len(server_queues)
-        asked = [each for each in server_queues if self._try(each, partial(each.request_reads, share, wait_ms))]
-        capacity = sum(each.capacity for each in asked)
+        asked = [queue for queue in server_queues if self._try(queue, partial(queue.request_reads, share, wait_ms))]
+        capacity = sum(queue.capacity for queue in asked)
         drained: list[Drained] = []
-        for each in asked:
-            self._try(each, lambda: drained.append(each.receive_items(room)))  # noqa: B023 - called at once
+        for queue in asked:
+            self._try(queue, lambda: drained.append(queue.receive_items(room)))  # noqa: B023 - called at once
         return drained, 0 if room.spent else capacity
 
-    def _try(self, each: ServerQueue, act: Callable[[], None]) -> bool:
+    def _try(self, queue: ServerQueue, act: Callable[[], None]) -> bool:
         """Return True if the call succeeds. A lost server is asked again in the next round, over new connections."""
         try:
             act()
         except ServerLost as error:
-            each.mark_lost(str(error))
+            queue.mark_lost(str(error))
             return False
-        each.lost = ""
+        queue.lost = ""
         return True

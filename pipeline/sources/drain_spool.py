@@ -181,7 +181,7 @@ def encode(drained: list[Drained]) -> bytes:
     """Encode the items as one Arrow stream."""
     queues = [queue for _, queue, items in drained for _ in items]
     servers = [server for server, _, items in drained for _ in items]
-    items = [item for _, _, each in drained for item in each]
+    items = [item for _, _, received in drained for item in received]
     ids = pa.array([item.id for item in items], pa.int64())
     stamps = pa.array([None if item.id is None else item.id >> 16 for item in items], pa.int64())
     columns = [

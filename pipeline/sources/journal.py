@@ -121,7 +121,7 @@ class JournalReader(DataSourceReader):
         options = self.options
         place = folder(path)
         form, parts, reading = plan_parts(place, options)
-        place = pinned_to(place, form, [each for part in parts for each in part.segments])
+        place = pinned_to(place, form, [segment for part in parts for segment in part.segments])
         freeze_imports()
         if "value" not in {name.lower() for name in self.columns.names}:
             reading = reading.without_values()

@@ -38,7 +38,7 @@ class JournalPartition(InputPartition):
 
     def folder(self) -> Folder:
         """Return the folder, pinned to the files that the query was planned with."""
-        segments = [each for part in self.parts for each in (*part.segments, *(part.fates or ()))]
+        segments = [segment for part in self.parts for segment in (*part.segments, *(part.fates or ()))]
         return pinned_to(folder(self.path), FORMATS[self.form](), segments)
 
 

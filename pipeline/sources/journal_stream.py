@@ -114,7 +114,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _begins(self) -> Offset:
         place, _, whole = self._list_segments(bound=False)
         _, _, queues = self._list_segments()
-        natural = {each.file: each.begin for segments in whole.values() for each in segments}
+        natural = {segment.file: segment.begin for segments in whole.values() for segment in segments}
         begins = {queue: segments[0] for queue, segments in queues.items() if segments}
         # The beginning of a file has no bytes before it for a fingerprint: a queue without an offset starts there.
         return {
@@ -136,7 +136,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(limit, ReadAllAvailable) and self.target is None:
             return self._retry_end_of_batch(start, ALL)
         asked = options.bytes_a_trigger, options.records_a_trigger, options.files_a_trigger
-        return self._retry_end_of_batch(start, ReadBudget(*(each or EVERYTHING for each in asked)))
+        return self._retry_end_of_batch(start, ReadBudget(*(most or EVERYTHING for most in asked)))
 
     def read_marks(self, queues: Collection[str]) -> dict[str, dict[str, ReadMark]]:
         """Return how far the readers of those queues that still exist have come, see FormatAdapter. Raises Vanished."""
@@ -165,9 +165,9 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if stop == start.get(queue) or queue not in self.options.queues:
                 continue  # nothing new, or selected in an earlier run and not in this one
             known = from_json(start[queue]) if queue in start else None
-            for each in self._between(place, form, queue, queues.get(queue, []), known, from_json(stop)):
-                mark = offset_in(place, each, each.end).mark
-                part = Part(queue, [msgspec.structs.replace(each, mark=mark)])
+            for segment in self._between(place, form, queue, queues.get(queue, []), known, from_json(stop)):
+                mark = offset_in(place, segment, segment.end).mark
+                part = Part(queue, [msgspec.structs.replace(segment, mark=mark)])
                 made = JournalPartition(self.options.path, form.name, "ops", [part], self.options.reading)
                 yield PinnedPartition(made, self.options.fail_on_data_loss)
 
@@ -186,9 +186,9 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         place = folder(self.options.path)
         form, segments = list_segments(place, self.options.format)
         place = pinned_to(place, form, chain.from_iterable(segments.values()))
-        queues = {name: each for name, each in segments.items() if name in self.options.queues}
+        queues = {name: listed for name, listed in segments.items() if name in self.options.queues}
         if bound:
-            queues = {name: bounded(form, place, self.options, name, each) for name, each in queues.items()}
+            queues = {name: bounded(form, place, self.options, name, listed) for name, listed in queues.items()}
         return place, form, queues
 
     def _retry_end_of_batch(self, start: Offset, budget: ReadBudget) -> Offset:
@@ -213,17 +213,17 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         place, form, queues = self._list_segments(bound=False)
         self.lost = {}
         ranges = [
-            self._ahead(place, form, queue, each, start)
-            for queue, each in sorted(queues.items())
-            if each and not self._has_reached(queue, start)
+            self._ahead(place, form, queue, listed, start)
+            for queue, listed in sorted(queues.items())
+            if listed and not self._has_reached(queue, start)
         ]
-        sizes = [[each.bytes for each in unread.unread_segments if each.bytes] for unread in ranges]
+        sizes = [[segment.bytes for segment in unread.unread_segments if segment.bytes] for unread in ranges]
         limits = zip(
-            shared(budget.bytes, [sum(each) for each in sizes]),
-            shared(budget.records, [sum(each) for each in sizes])
+            shared(budget.bytes, [sum(size) for size in sizes]),
+            shared(budget.records, [sum(size) for size in sizes])
             if budget.records < EVERYTHING
             else repeat(EVERYTHING),
-            shared(budget.files, [len(each) for each in sizes]),
+            shared(budget.files, [len(size) for size in sizes]),
             strict=False,
         )
         end = dict(start)
@@ -235,7 +235,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             reached = self._advance(place, form, unread, ReadBudget(*limit), start)
             if reached is not None:
                 end[unread.queue] = to_json(reached)
-            elif unread.queue in self.lost and not any(each.bytes for each in unread.segments):
+            elif unread.queue in self.lost and not any(segment.bytes for segment in unread.segments):
                 del end[unread.queue]  # rewritten while empty: it begins anew, like a deleted one
         return end
 
@@ -358,12 +358,12 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         first, begin = self._from(place, form, queue, segments, known)
         for at in range(first, last + 1):
-            each = segments[at]
-            end = stop.at if at == last else each.end
-            low = begin if at == first else each.begin
+            segment = segments[at]
+            end = stop.at if at == last else segment.end
+            low = begin if at == first else segment.begin
             if low < end:
-                piece = msgspec.structs.replace(each, begin=low, end=end, live=each.live and at == last)
-                yield self._dated(place, form, each, piece, known)
+                piece = msgspec.structs.replace(segment, begin=low, end=end, live=segment.live and at == last)
+                yield self._dated(place, form, segment, piece, known)
 
     def _is_unforeseen(
         self, place: Folder, form: FormatAdapter, queue: str, segments: list[JournalSegment], known: FileOffset | None

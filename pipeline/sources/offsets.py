@@ -105,8 +105,8 @@ def pin(folder: Folder, part: Part) -> Part:
             return segment
         return replace(segment, mark=offset_in(folder, segment, segment.end).mark)
 
-    fates = None if part.fates is None else [pinned(each) for each in part.fates]
-    return Part(part.queue, [pinned(each) for each in part.segments], fates)
+    fates = None if part.fates is None else [pinned(fate) for fate in part.fates]
+    return Part(part.queue, [pinned(segment) for segment in part.segments], fates)
 
 
 class PinnedFolder:
@@ -115,7 +115,7 @@ class PinnedFolder:
     def __init__(self, inner: Folder, form: FormatAdapter, segments: Iterable[JournalSegment]) -> None:
         self.inner, self.url = inner, inner.url
         self._form = form
-        self._pinned = {each.file: each for each in segments if each.id or each.mark is not None}
+        self._pinned = {segment.file: segment for segment in segments if segment.id or segment.mark is not None}
         self._names: dict[str, str] = {}
 
     def list(self) -> list[tuple[str, int]]:

@@ -83,10 +83,10 @@ class Options:
 
     def choice(self, name: str, default: Choice) -> Choice:
         value = self.text(name, str(default.value))
-        for each in type(default):
-            if each.value.lower() == value.lower():
-                return each
-        raise ValueError(f"option {name} is one of {', '.join(each.value for each in type(default))}, not {value!r}")
+        for member in type(default):
+            if member.value.lower() == value.lower():
+                return member
+        raise ValueError(f"option {name} is one of {', '.join(one.value for one in type(default))}, not {value!r}")
 
     def names(self, name: str) -> list[str]:
         """Return a list, separated by commas, or as JSON: `["one,two", "three"]` are two names, one with a comma."""
@@ -95,7 +95,7 @@ class Options:
                 return msgspec.json.decode(self.text(name), type=list[str])
             except msgspec.MsgspecError:
                 pass  # a shell pattern may begin with a bracket too
-        return [each.strip() for each in self.text(name).split(",") if each.strip()]
+        return [text.strip() for text in self.text(name).split(",") if text.strip()]
 
     def object(self, name: str) -> dict[str, Any]:
         """Return a JSON object. Raises ValueError."""
@@ -135,14 +135,14 @@ class QueuePatterns:
     def __contains__(self, name: str) -> bool:
         if self._pattern is not None:
             return self._pattern.fullmatch(name) is not None
-        return not self._names or any(_means(each, name) for each in self._names)
+        return not self._names or any(_means(pattern, name) for pattern in self._names)
 
     def unmet(self, names: Iterable[str]) -> list[str]:
         """Return the given names and patterns that match none of these queues."""
         present = list(names)
         if self._pattern is not None and not any(name in self for name in present):
             return [self._pattern.pattern]
-        return [each for each in self._names if not any(_means(each, name) for name in present)]
+        return [pattern for pattern in self._names if not any(_means(pattern, name) for name in present)]
 
 
 def _means(wanted: str, name: str) -> bool:

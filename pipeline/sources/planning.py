@@ -42,7 +42,7 @@ def plan_parts(place: Folder, options: JournalOptions) -> tuple[FormatAdapter, l
         known = form.list_fates(place)
         parts = [Part(queue, segments, known.get(queue, [])) for queue, segments in queues.items() if segments]
         return form, parts, reading
-    segments = [each for some in queues.values() for each in some]
+    segments = [segment for some in queues.values() for segment in some]
     return form, cut(form, place, segments, options.min_partitions if options.view == "ops" else 0), reading
 
 
@@ -93,7 +93,7 @@ def bounded(
     form: FormatAdapter, place: Folder, options: JournalOptions, queue: str, segments: list[JournalSegment]
 ) -> list[JournalSegment]:
     """Return a queue's segments between the requested starting and ending offsets and times."""
-    natural, whole = segments, {each.file: each.begin for each in segments}
+    natural, whole = segments, {segment.file: segment.begin for segment in segments}
     if options.ending_ms is not None:
         segments = form.until(place, segments, options.ending_ms)
     if isinstance(options.ending, dict) and queue in options.ending:
@@ -108,7 +108,7 @@ def bounded(
         known = form.until(place, segments, options.starting_ms - 1)
         last = known[-1] if known else None
         segments = since(segments, {"file": last.file, "at": last.end}) if last else segments
-    return [each if each.begin == whole[each.file] else dated(form, place, each) for each in segments]
+    return [segment if segment.begin == whole[segment.file] else dated(form, place, segment) for segment in segments]
 
 
 def check_offset(
@@ -118,9 +118,9 @@ def check_offset(
     file, at = offset["file"], offset["at"]
     if "batch" in offset:
         raise ValueError(f"option {option}: queue {queue}: batches are of archives, and this is a spool")
-    segment = next((each for each in segments if each.file == file), None)
+    segment = next((other for other in segments if other.file == file), None)
     if segment is None:
-        few = ", ".join(each.file for each in segments[:NAMES_SHOWN]) or "none"
+        few = ", ".join(segment.file for segment in segments[:NAMES_SHOWN]) or "none"
         raise ValueError(
             f"option {option}: queue {queue} has no file {file} any more: it was rotated, packed or removed; there are"
             f" {few}"
@@ -169,17 +169,17 @@ def since(segments: list[JournalSegment], place: dict[str, Any]) -> list[Journal
 
 def cut(form: FormatAdapter, place: Folder, segments: list[JournalSegment], parts: int) -> list[Part]:
     """Return one part for each segment, with the largest cut until there are about `parts`."""
-    segments = [each for each in segments if each.bytes]
+    segments = [segment for segment in segments if segment.bytes]
     missing = parts - len(segments)
-    total = sum(each.bytes for each in segments)
+    total = sum(segment.bytes for segment in segments)
     pieces: list[Part] = []
-    for each in segments:
-        count = 1 + round(missing * each.bytes / total) if missing > 0 else 1
-        inside = form.cuts(place, each, count) if count > 1 else []
-        for (low, as_of), (high, _) in pairwise([(each.begin, each.as_of), *inside, (each.end, 0)]):
-            live = each.live and high == each.end
-            piece = msgspec.structs.replace(each, begin=low, end=high, live=live, as_of=as_of)
-            pieces.append(Part(each.queue, [piece]))
+    for segment in segments:
+        count = 1 + round(missing * segment.bytes / total) if missing > 0 else 1
+        inside = form.cuts(place, segment, count) if count > 1 else []
+        for (low, as_of), (high, _) in pairwise([(segment.begin, segment.as_of), *inside, (segment.end, 0)]):
+            live = segment.live and high == segment.end
+            piece = msgspec.structs.replace(segment, begin=low, end=high, live=live, as_of=as_of)
+            pieces.append(Part(segment.queue, [piece]))
     return pieces
 
 
@@ -190,7 +190,7 @@ def bundles(parts: list[Part], count: int) -> list[list[Part]]:
     """
     if not count:
         return bundled(parts, lambda part: part.bytes)
-    return bundled(parts, lambda part: part.bytes - OPEN_BYTES, sum(each.bytes for each in parts) // count)
+    return bundled(parts, lambda part: part.bytes - OPEN_BYTES, sum(part.bytes for part in parts) // count)
 
 
 def bundled(works: list[Work], size: Callable[[Work], int], share: int = TASK_BYTES) -> list[list[Work]]:
@@ -210,7 +210,7 @@ def bundled(works: list[Work], size: Callable[[Work], int], share: int = TASK_BY
 
 
 def _index(segments: list[JournalSegment], place: dict[str, Any]) -> int:
-    for at, each in enumerate(segments):
-        if each.file == place["file"]:
+    for at, segment in enumerate(segments):
+        if segment.file == place["file"]:
             return at
     raise ValueError(f"there is no file {place['file']} any more: it was rotated, packed or removed")

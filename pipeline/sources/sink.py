@@ -76,7 +76,7 @@ class ItemRow(Struct, frozen=True, gc=False):
 
 def column_name(name: str) -> str:
     """Return the name of a column in this file's spelling: Spark ignores case."""
-    return next((each for each in COLUMNS if each.lower() == name.lower()), name)
+    return next((column for column in COLUMNS if column.lower() == name.lower()), name)
 
 
 def check_columns(schema: StructType, options: SinkOptions) -> None:
@@ -243,7 +243,7 @@ def digest_of(row: ItemRow, before: str) -> str:
 def forget(options: SinkOptions, messages: list[WriterCommitMessage | None], batch: int) -> None:
     """Remove the guards of batches before `batch`, by the messages of its tasks."""
     if options.guard_path:
-        keys = {each.guard for each in messages if isinstance(each, TaskCommit) and each.guard}
+        keys = {message.guard for message in messages if isinstance(message, TaskCommit) and message.guard}
         forget_before(options.guard_path, keys, batch)
 
 

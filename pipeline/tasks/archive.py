@@ -89,17 +89,17 @@ def archive(
             changed = [queue for queue in end if start.get(queue) != end[queue]]
             readers = stream.read_marks(changed)
             misses, days, counts = 0, dict[str, int](), Counter[str]()
-            for each in written:
-                days |= {queue: max(day, days.get(queue, day)) for queue, day in each.days.items()}
-                counts.update(each.counts)
+            for part in written:
+                days |= {queue: max(day, days.get(queue, day)) for queue, day in part.days.items()}
+                counts.update(part.counts)
             gaps = _gaps(start, end, stream.lost, lake.entry)
-            lake.commit(end, list(chain.from_iterable(each.files for each in written)), days, gaps, counts, readers)
+            lake.commit(end, list(chain.from_iterable(part.files for part in written)), days, gaps, counts, readers)
             for queue in sorted(gaps):
                 warn(
                     f"{queue}: {_lost(stream.lost[queue])} of its journal gone before it was read; the archive goes on"
                 )
             start = end
-            some = sum(each.rows for each in written)
+            some = sum(part.rows for part in written)
             rows += some
             tell({"batch": lake.entry.batch, "rows": rows, "rate": round(some / max(monotonic() - began, 0.001))})
         readers = stream.read_marks(list(start))
@@ -111,8 +111,8 @@ def archive(
 def _write(spark: SparkSession, stream: JournalStream, lake: Lake, start: Offset, end: Offset) -> list[WrittenPart]:
     """Write the files of the next batch. Raises Vanished."""
     tasks = [
-        ArchiveTask(lake.url, lake.entry.batch + 1, each, stream.columns, _day_of(each, lake.entry.days))
-        for each in stream.pieces(start, end)
+        ArchiveTask(lake.url, lake.entry.batch + 1, piece, stream.columns, _day_of(piece, lake.entry.days))
+        for piece in stream.pieces(start, end)
     ]
     written: list[WrittenPart] = run(spark, tasks, write_part, lambda task: task.partition.segment.bytes)
     return written

@@ -45,7 +45,7 @@ class Converted(Struct, frozen=True):
 def convert(spark: SparkSession, spools: list[str], queues: list[str], wanted: Format) -> list[Converted]:
     """Convert the selected queues, and return the results in order. Every executor must see the folders."""
     tasks = [(absolute(spool), as_option(queues), wanted, round(time.time() * 1000)) for spool in spools]
-    return [found for each in run(spark, tasks, convert_spool) for found in each]
+    return [found for converted in run(spark, tasks, convert_spool) for found in converted]
 
 
 def convert_spool(task: tuple[str, str, Format, int]) -> list[Converted]:
@@ -77,7 +77,7 @@ def convert_spool(task: tuple[str, str, Format, int]) -> list[Converted]:
     try:
         listing = spool.listing()
         names = {parent_of(name) or name for name in [*listing.kestrel, *listing.streams]}
-        missing = [Converted(path, each, 0, "there is no such queue") for each in chosen.unmet(names)]
+        missing = [Converted(path, pattern, 0, "there is no such queue") for pattern in chosen.unmet(names)]
         return [*missing, *(_one(spool, name, wanted, now_ms, watch) for name in sorted(names) if name in chosen)]
     except OSError as error:
         return [Converted(path, "", 0, failure_line(error, path))]
@@ -91,8 +91,8 @@ def _one(spool: Spool, queue: str, wanted: Format, now_ms: int, watch: RefusedCa
     conversion = Conversion(spool, queue, now_ms, lambda *_: None, watch)
     try:
         items = conversion.run(wanted)
-        left = [each.describe() for each in conversion.left]
-        is_whole = all(each.is_torn for each in conversion.left)
+        left = [left_file.describe() for left_file in conversion.left]
+        is_whole = all(left_file.is_torn for left_file in conversion.left)
         return Converted(spool.folder, queue, items, "", left, is_whole)
     except (OSError, JournalFailure) as error:
         return Converted(spool.folder, queue, 0, f"nothing has been replaced: {failure_line(error, spool.folder)}")

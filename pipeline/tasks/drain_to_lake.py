@@ -63,11 +63,11 @@ class BatchProgress:
         self._told = -1
 
     def hear(self, batches: Iterable[Mapping[str, Any]]) -> None:
-        for each in batches:
-            if each["batchId"] > self._told and each["numInputRows"]:
-                self._told = each["batchId"]
-                self.rows += each["numInputRows"]
-                rate = round(each["processedRowsPerSecond"] or 0)
+        for batch in batches:
+            if batch["batchId"] > self._told and batch["numInputRows"]:
+                self._told = batch["batchId"]
+                self.rows += batch["numInputRows"]
+                rate = round(batch["processedRowsPerSecond"] or 0)
                 self._tell({"batch": self._told, "rows": self.rows, "rate": rate})
 
 

@@ -118,7 +118,7 @@ def pack(spark: SparkSession, path: str, given: Mapping[str, str], dialect: Jour
         spool = _ready(disk, place.path)
         queues = queues_of(spark, path, {**given, "format": "kestrel"}, sealed=True)
         written = run(spark, [PackTask(place.path, queue, dialect) for queue in queues], write_pack, PackTask.bytes)
-        packed = [_put_in_place(spool, each) for each in written]
+        packed = [_put_in_place(spool, pack) for pack in written]
         _tidy(spool)
         return packed
     finally:

@@ -71,7 +71,7 @@ def _queues_of(spark: SparkSession, path: str, given: Mapping[str, str], sealed:
     if form.name != "kestrel":
         raise ValueError(f"summaries are made of Kestrel journals only; use view=state for {form.name}'s")
     if sealed:
-        parts = [Part(part.queue, [each for each in part.segments if not each.live]) for part in parts]
+        parts = [Part(part.queue, [segment for segment in part.segments if not segment.live]) for part in parts]
         parts = [part for part in parts if part.segments]
     large = [part for part in parts if part.bytes >= SINGLE_BYTES]
     summaries = _in_parallel(spark, options.path, reading, large)
@@ -129,9 +129,9 @@ def run_each(
     if not works:
         return []
 
-    def run_or_vanished(each: Any) -> Any:
+    def run_or_vanished(piece: Any) -> Any:
         try:
-            return work(each)
+            return work(piece)
         except Vanished as gone:
             return gone
 
@@ -146,7 +146,7 @@ def run_each(
 
 def shared_out(spark: SparkSession, works: list[Any], size: Callable[[Any], int]) -> list[list[Any]]:
     """Group pieces of work into tasks, as the reader of a view does, with some for each core."""
-    total = sum(size(each) + OPEN_BYTES for each in works)
+    total = sum(size(piece) + OPEN_BYTES for piece in works)
     return bundled(works, size, min(TASK_BYTES, -(-total // spark.sparkContext.defaultParallelism)))
 
 
@@ -160,9 +160,9 @@ def _in_parallel(spark: SparkSession, url: str, reading: Reading, parts: list[Pa
     left out.
     """
     tasks = [
-        SegmentTask(url, trusting(part.segments, reading), each, UNKNOWN if each.number else EMPTY)
+        SegmentTask(url, trusting(part.segments, reading), segment, UNKNOWN if segment.number else EMPTY)
         for part in parts
-        for each in part.segments
+        for segment in part.segments
     ]
     first = run(spark, tasks, _alone)
     again = [(at, replace(tasks[at], entry=EntryState(counter))) for at, counter in _counters(tasks, first)]
@@ -171,7 +171,7 @@ def _in_parallel(spark: SparkSession, url: str, reading: Reading, parts: list[Pa
     by_queue: dict[str, list[Any]] = {part.queue: [] for part in parts}
     for task, result in zip(tasks, first, strict=True):
         by_queue[task.segment.queue].append(result)
-    stood = {name: each for name, results in by_queue.items() if (each := _stood(name, results)) is not None}
+    stood = {name: found for name, results in by_queue.items() if (found := _stood(name, results)) is not None}
     looks: list[tuple[str, int, Stretch]] = [
         (name, at, stretch) for name, (_, stretches) in stood.items() for at, stretch in stretches.items()
     ]
@@ -230,7 +230,7 @@ def _counters(tasks: list[SegmentTask], first: list[Any]) -> Iterator[tuple[int,
 
 def _stood(name: str, results: list[Any]) -> tuple[QueueSummary, dict[int, Stretch]] | None:
     """See `stand`. Return None if the results do not make a queue."""
-    if not all(isinstance(each, Summarised) for each in results):
+    if not all(isinstance(result, Summarised) for result in results):
         return None
     try:
         return stand(name, results)
@@ -250,7 +250,7 @@ def _live_tasks(queue: QueueSummary) -> Iterator[QueueSummary]:
     for one in queue.found:
         low, high = max(first, state.taken), first + one.summary.added
         if low < high:
-            segments = [each if each is one else _without_marks(each) for each in queue.found]
+            segments = [segment if segment is one else _without_marks(segment) for segment in queue.found]
             part = State([], {}, low, high, state.listed, 0, {})
             before = len(state.front) + low - state.taken
             yield replace(queue, found=segments, state=part, before=before)

@@ -70,11 +70,11 @@ def verify(spark: SparkSession, path: str, given: Mapping[str, str]) -> list[Fin
     findings: dict[str, list[Finding]] = {}
     missed: dict[str, Vanished] = {}
     for _ in range(TRIES):
-        queues = {name: each for name, each in by_queue.items() if name in options.queues and name not in findings}
-        tasks = [(options.path, form.name, Part(name, segments), reading) for name, segments in sorted(queues.items())]
-        results = dict(zip(sorted(queues), run_each(spark, tasks, _verify, lambda task: task[2].bytes), strict=True))
-        findings |= {name: each for name, each in results.items() if not isinstance(each, Vanished)}
-        missed = {name: each for name, each in results.items() if isinstance(each, Vanished)}
+        names = sorted(name for name in by_queue if name in options.queues and name not in findings)
+        tasks = [(options.path, form.name, Part(name, by_queue[name]), reading) for name in names]
+        results = dict(zip(names, run_each(spark, tasks, _verify, lambda task: task[2].bytes), strict=True))
+        findings |= {name: result for name, result in results.items() if not isinstance(result, Vanished)}
+        missed = {name: result for name, result in results.items() if isinstance(result, Vanished)}
         if not missed:
             break
         form, by_queue = list_segments(place, options.format)

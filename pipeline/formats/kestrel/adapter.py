@@ -103,7 +103,7 @@ class KestrelAdapter:
             pass
         finally:
             file.close()
-        return sorted({each for each in cuts if each[0] > segment.begin})
+        return sorted({cut for cut in cuts if cut[0] > segment.begin})
 
     def boundary(self, folder: Folder, segment: JournalSegment, max_bytes: int, max_records: int) -> BatchEnd:
         """See base.FormatAdapter. SAVE_XID records at the end are left for the item that they may belong to."""

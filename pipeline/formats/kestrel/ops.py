@@ -220,9 +220,9 @@ class OpsReader:
         op = CONTINUE if record.op == STATE_DUMP and record.listed is None else record.op
         records.others[len(records.starts)] = (op, record)
         records.starts.append(at)
-        for each in record.listed or ():
-            records.others[len(records.starts)] = (LISTED, each)
-            records.starts.append(each.payload_at - HEAD_BYTES[ADD_XID])
+        for listed in record.listed or ():
+            records.others[len(records.starts)] = (LISTED, listed)
+            records.starts.append(listed.payload_at - HEAD_BYTES[ADD_XID])
         return record.stop
 
     def _batch(self, data: bytes, records: Found) -> pa.RecordBatch:

@@ -130,7 +130,7 @@ def rows_of(
         return held | {"queue": name, "deliveries": symbol.deliveries} | more
 
     def wanted(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return [each for each in rows if stand_ins or each["op"] != OPS[STAND_IN]]
+        return [row for row in rows if stand_ins or row["op"] != OPS[STAND_IN]]
 
     yield from _batches(
         wanted([row(symbol, position=at, state="returned", xid=None) for at, symbol in enumerate(state.front)])

@@ -161,7 +161,7 @@ class LibkestrelAdapter:
         marks: dict[str, dict[str, ReadMark]] = {}
         for queue in queues:
             readers = readers_of(folder, Part(queue, [], fates.get(queue, [])), reading)
-            marks[queue] = {each.name: ReadMark(each.head, sorted(each.done)) for each in readers}
+            marks[queue] = {reader.name: ReadMark(reader.head, sorted(reader.done)) for reader in readers}
         return marks
 
     def view(self, name: str) -> View:
@@ -214,8 +214,8 @@ def read_readers(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Re
     """Yield a row for each reader file."""
     readers = readers_of(folder, part, reading)
     rows = (
-        {"queue": part.queue, "reader": each.name, "file": each.file, "head": each.head, "done": sorted(each.done)}
-        for each in readers
+        {"queue": part.queue, "reader": mark.name, "file": mark.file, "head": mark.head, "done": sorted(mark.done)}
+        for mark in readers
     )
     return batches(READERS, rows)
 

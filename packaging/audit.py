@@ -29,14 +29,14 @@ def could_not(why: str) -> int:
 
 def verdict(wanted: set[str], found: list[dict[str, Any]]) -> int:
     """Print what pip-audit found, and return the exit code. `found` is `dependencies` of its JSON."""
-    bad = {each["name"]: each["vulns"] for each in found if each.get("vulns")}
+    bad = {package["name"]: package["vulns"] for package in found if package.get("vulns")}
     for name, vulnerabilities in bad.items():
-        for each in vulnerabilities:
-            mended = ", ".join(each.get("fix_versions", [])) or "no version"
-            print(f"audit: {name}: {each['id']}, mended in {mended}", file=sys.stderr)
+        for vulnerability in vulnerabilities:
+            mended = ", ".join(vulnerability.get("fix_versions", [])) or "no version"
+            print(f"audit: {name}: {vulnerability['id']}, mended in {mended}", file=sys.stderr)
     if bad:
         return 1
-    asked = {each["name"] for each in found if "skip_reason" not in each}
+    asked = {package["name"] for package in found if "skip_reason" not in package}
     if missing := sorted(wanted - asked):
         return could_not(
             f"no answer about {len(missing)} of {len(wanted)} packages, {', '.join(missing[:5])} among them"

@@ -174,14 +174,14 @@ def compile_all(target: Path, names: list[str] | None = None, *, sanitize: bool 
     with tempfile.TemporaryDirectory() as build, tempfile.TemporaryDirectory(dir=target.parent) as fresh:
         link_packages(Path(build) / "tree" / "staniel")
         with ProcessPoolExecutor(os.cpu_count()) as pool:
-            each = []
+            building = []
             for name in names:
                 made = target / (name + suffix())
                 if known.get(name) == keys[name] and made.exists():
                     shutil.copy(made, fresh)
                 else:
-                    each.append(pool.submit(build_one, name, build, fresh, sanitize))
-            for done in each:
+                    building.append(pool.submit(build_one, name, build, fresh, sanitize))
+            for done in building:
                 done.result()
         Path(fresh, "manifest.txt").write_text(manifest(names, Path(fresh)), "ascii")
         Path(fresh, KEYS).write_text("".join([f"{name} {key}\n" for name, key in keys.items()]), "ascii")

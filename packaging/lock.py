@@ -39,7 +39,7 @@ def wanted() -> dict[str, list[str]]:
     hook = about["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]["dependencies"]
     extras: dict[str, list[str]] = about["project"]["optional-dependencies"]
     found = {"base": base, "build": [*about["build-system"]["requires"], *hook]}
-    return found | {name: [*base, *each] for name, each in extras.items() if name not in ("dev", "docs")}
+    return found | {name: [*base, *more] for name, more in extras.items() if name not in ("dev", "docs")}
 
 
 def about(name: str) -> str:

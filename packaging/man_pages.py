@@ -69,7 +69,7 @@ def page(name: str, command: click.Command, context: click.Context) -> str:
         f".SH SYNOPSIS\n.B {escaped(context.command_path)}\n{escaped(usage)}\n",
         ".SH DESCRIPTION\n" + "".join(paragraphs(command.help or "")),
     ]
-    records = [each.get_help_record(context) for each in command.get_params(context)]
+    records = [param.get_help_record(context) for param in command.get_params(context)]
     if options := [record for record in records if record is not None]:
         parts.append(".SH OPTIONS\n" + list_of(options))
     if command.epilog:
@@ -83,14 +83,18 @@ def page(name: str, command: click.Command, context: click.Context) -> str:
         rows = commands_of(command, context, tuple(command.list_commands(context)))
         parts.append(".SH COMMANDS\n" + list_of(rows))
     above = [context.parent.command_path.replace(" ", "-")] if context.parent is not None else []
-    below = [f"{name}-{each}" for each in command.list_commands(context)] if isinstance(command, click.Group) else []
-    seen = ",\n".join([f".BR {escaped(each)} (1)" for each in [*above, *below]])
+    below = (
+        [f"{name}-{subcommand}" for subcommand in command.list_commands(context)]
+        if isinstance(command, click.Group)
+        else []
+    )
+    seen = ",\n".join([f".BR {escaped(page_name)} (1)" for page_name in [*above, *below]])
     return "".join([*parts, ".SH SEE ALSO\n" + seen.replace(",\n", " ,\n") + "\n"])
 
 
 def commands_of(group: click.Group, context: click.Context, names: tuple[str, ...]) -> list[tuple[str, str]]:
     found = [(name, group.get_command(context, name)) for name in names]
-    return [(name, each.get_short_help_str(200)) for name, each in found if each is not None]
+    return [(name, command.get_short_help_str(200)) for name, command in found if command is not None]
 
 
 def pages(
@@ -101,11 +105,11 @@ def pages(
     name = context.command_path.replace(" ", "-")
     yield f"{name}.1", page(name, command, context)
     if isinstance(command, click.Group):
-        for each in command.list_commands(context):
-            found = command.get_command(context, each)
+        for subcommand in command.list_commands(context):
+            found = command.get_command(context, subcommand)
             assert found is not None
             if not found.hidden:
-                yield from pages(found, each, context)
+                yield from pages(found, subcommand, context)
 
 
 def write(folder: Path) -> None:

@@ -57,15 +57,15 @@ def members(path: Path) -> dict[str, str]:
     if path.suffix == ".whl":
         with zipfile.ZipFile(path) as wheel:
             return {
-                each.filename: hashlib.sha256(
-                    repr(each).encode() + str(each.date_time).encode() + wheel.read(each)
+                entry.filename: hashlib.sha256(
+                    repr(entry).encode() + str(entry.date_time).encode() + wheel.read(entry)
                 ).hexdigest()
-                for each in wheel.infolist()
+                for entry in wheel.infolist()
             }
     with tarfile.open(path) as tar:
         return {
-            each.name: hashlib.sha256(repr(sorted(each.get_info().items(), key=str)).encode()).hexdigest()
-            for each in tar
+            entry.name: hashlib.sha256(repr(sorted(entry.get_info().items(), key=str)).encode()).hexdigest()
+            for entry in tar
         }
 
 
@@ -79,7 +79,7 @@ def differences(first: Path, second: Path) -> list[str]:
             found.append(f"{name}: made once only")
         elif one.read_bytes() != other.read_bytes():
             left, right = members(one), members(other)
-            unlike = [each for each in left | right if left.get(each) != right.get(each)]
+            unlike = [member for member in left | right if left.get(member) != right.get(member)]
             found.append(f"{name}: {', '.join(unlike[:5]) or 'the archive itself'}, {len(unlike)} in all")
     return found
 

@@ -166,8 +166,10 @@ def sbom() -> dict[str, Any]:
     found = pins()
     refs = {name: f"pkg:pypi/{name}@{pin.version}" for name, pin in found.items()}
     own = f"pkg:pypi/{about['name']}@{about['version']}"
-    extras = {name: each for name, each in about["optional-dependencies"].items() if name not in ("dev", "docs")}
-    roots = {canonicalize_name(Requirement(each).name) for each in sum(extras.values(), about["dependencies"])}
+    extras = {name: needs for name, needs in about["optional-dependencies"].items() if name not in ("dev", "docs")}
+    roots = {
+        canonicalize_name(Requirement(requirement).name) for requirement in sum(extras.values(), about["dependencies"])
+    }
     components = [
         {
             "type": "library",
@@ -176,14 +178,16 @@ def sbom() -> dict[str, Any]:
             "version": pin.version,
             "purl": refs[name],
             "scope": "required" if BASE in pin.sets else "optional",
-            "hashes": [{"alg": "SHA-256", "content": each} for each in sorted(pin.hashes)],
+            "hashes": [{"alg": "SHA-256", "content": hash_} for hash_ in sorted(pin.hashes)],
             "licenses": [{"expression": license_of(pin)}],
-            "properties": [{"name": "staniel:for", "value": each} for each in pin.sets],
+            "properties": [{"name": "staniel:for", "value": set_name} for set_name in pin.sets],
         }
         for name, pin in found.items()
     ]
     graph = [{"ref": own, "dependsOn": [refs[name] for name in sorted(roots & set(found))]}]
-    graph += [{"ref": refs[name], "dependsOn": [refs[each] for each in needed(name, "", found)]} for name in found]
+    graph += [
+        {"ref": refs[name], "dependsOn": [refs[package] for package in needed(name, "", found)]} for name in found
+    ]
     component = {"type": "application", "bom-ref": own, "name": about["name"], "version": about["version"]}
     component |= {"purl": own, "description": about["description"], "licenses": [{"expression": about["license"]}]}
     stamp = os.environ.get("SOURCE_DATE_EPOCH")

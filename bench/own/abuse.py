@@ -94,7 +94,7 @@ def measured(attack: Attack, checkout: Path, rounds: int, seconds: float, scale:
         longest = Longest(Path(folder) / "longest")
         program = [interpreter(checkout), str(ROOT / "bench" / "own" / "turns.py"), str(longest.path)]
         with served(CONFIG, None, program, checkout) as server, served(CONFIG, None, program, checkout) as other:
-            target, elsewhere = (target_at(each, scale) for each in (server, other))
+            target, elsewhere = (target_at(address, scale) for address in (server, other))
             if attack.prepare:
                 attack.prepare(target)
                 attack.prepare(elsewhere)

@@ -330,7 +330,7 @@ def page(options: Options) -> Iterator[Row]:
 
 
 PARTS: dict[str, Callable[[Options], Iterator[Row]]] = {
-    each.__name__: each for each in (load, metrics, page, verify, top, start)
+    measure.__name__: measure for measure in (load, metrics, page, verify, top, start)
 }
 
 

@@ -93,7 +93,7 @@ def watched(page: Any, name: str, work: Callable[[], None], goal: float | None) 
 
 def metrics(session: Any) -> float:
     """Return the seconds of work of the page's thread."""
-    found = {each["name"]: each["value"] for each in session.send("Performance.getMetrics")["metrics"]}
+    found = {metric["name"]: metric["value"] for metric in session.send("Performance.getMetrics")["metrics"]}
     return float(found["TaskDuration"])
 
 

@@ -57,8 +57,8 @@ class Timer:
         return self
 
     def __exit__(self, *error: object) -> None:
-        each = 1e6 / self._items
-        self.time = Time((time.perf_counter() - self._wall) * each, (time.process_time() - self._cpu) * each)
+        scale = 1e6 / self._items  # from seconds to us an item
+        self.time = Time((time.perf_counter() - self._wall) * scale, (time.process_time() - self._cpu) * scale)
 
 
 def _set(data: bytes) -> bytes:

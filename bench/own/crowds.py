@@ -180,14 +180,14 @@ def measured(crowd: Crowd, rounds: int, seconds: float) -> Row:
             stack.close()
         time.sleep(1)
         quiet += [measure_polite(server, time.sleep, seconds) for _ in range(rounds)]
-    times = median(each.p99_ms for each, _ in crowded) / median(each.p99_ms for each, _ in quiet)
+    times = median(latency.p99_ms for latency, _ in crowded) / median(latency.p99_ms for latency, _ in quiet)
     cpu_times = median(cpu_us for _, cpu_us in crowded) / median(cpu_us for _, cpu_us in quiet)
     return Row(
         crowd.name,
         crowd.count,
         round(each_kib, 2),
-        [each for each, _ in quiet],
-        [each for each, _ in crowded],
+        [latency for latency, _ in quiet],
+        [latency for latency, _ in crowded],
         round(times, 2),
         round(cpu_times, 2),
         crowd.each_kib_max,
@@ -195,7 +195,7 @@ def measured(crowd: Crowd, rounds: int, seconds: float) -> Row:
 
 
 def line(row: Row) -> str:
-    quiet, crowded = (median(each.p99_ms for each in some) for some in (row.quiet, row.crowded))
+    quiet, crowded = (median(latency.p99_ms for latency in some) for some in (row.quiet, row.crowded))
     missed = f"  MISSED: {', '.join(row.missed)}" if row.missed else ""
     figures = f"{row.each_kib:>12.1f}{quiet:>12.2f}{crowded:>12.2f}{row.times:>8.2f}{row.cpu_times:>8.2f}"
     return f"{row.crowd:<16}{row.count:>8,}{figures}{missed}"

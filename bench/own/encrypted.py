@@ -105,7 +105,7 @@ def _row(name: str, plain: list[Cost], encrypted: list[Cost]) -> Row:
 
 
 def _middle(costs: list[Cost]) -> Cost:
-    return Cost(median([each.server_us for each in costs]), median([each.per_second for each in costs]))
+    return Cost(median([cost.server_us for cost in costs]), median([cost.per_second for cost in costs]))
 
 
 def table(rows: list[Row]) -> list[str]:

@@ -80,8 +80,8 @@ def with_readers(form: str, program: Path, count: int, readers: int, sync: str) 
         for number in range(readers):
             if f"STAT queue_q+r{number}_items {count}" not in stats:
                 raise Failed(f"q+r{number} has not got every item")
-        each = server.journal_kb() * 1024 / count
-        return Cost(f"put, {readers} readers, {sync}", form, report.ops_per_s / 1000, cpu_us, each)
+        bytes_per_item = server.journal_kb() * 1024 / count
+        return Cost(f"put, {readers} readers, {sync}", form, report.ops_per_s / 1000, cpu_us, bytes_per_item)
 
 
 def restart(form: str, items: int) -> Cost:
@@ -120,7 +120,7 @@ def lines(costs: list[Cost]) -> Iterator[str]:
         row = f"{'restart, ms' if what == 'restart' else what:24}"
         for figure in ("rate_k", "cpu_us"):
             pair = [[getattr(one, figure) for one in side] for side in sides]
-            row += "".join(f"{median(each):9.1f}" for each in pair) + f"{ratio(pair):>21}"
+            row += "".join(f"{median(values):9.1f}" for values in pair) + f"{ratio(pair):>21}"
         disk = "".join(f"{median(one.disk_bytes for one in side):9.0f}" for side in sides)
         yield row + (disk if disk.strip(" 0") else "")
 

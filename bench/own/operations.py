@@ -102,7 +102,7 @@ def measure(count: int) -> list[Row]:
     def does(method: str, path: str, body: object = None, wanted: int = count) -> None:
         found = ask(server, method, path, body)
         undo[0] = found.get("undo", 0)
-        done = next(found[each] for each in ("moved", "returned", "purged", "deleted", "found") if each in found)
+        done = next(found[key] for key in ("moved", "returned", "purged", "deleted", "found") if key in found)
         if done != wanted:
             raise Failed(f"{method} {path}: {found}")
 

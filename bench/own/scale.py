@@ -234,12 +234,12 @@ def compared(rows: Sequence[Row]) -> None:
 
 
 def line(row: Row) -> str:
-    each = row.total / row.count * (1000 if row.unit == "ms" else 1)
+    per_one = row.total / row.count * (1000 if row.unit == "ms" else 1)
     each_unit = "us" if row.unit == "ms" else row.unit
     growth = "-" if row.growth is None else str(row.growth)
     mark = "" if row.is_fine else "  GROWS TOO FAST"
     total = f"{row.total:>12,.1f} {row.unit:<5}"
-    return f"{row.part:<12}{row.what:<34}{row.count:>9,}{total}{each:>12,.3f} {each_unit:<5}{growth:>7}{mark}"
+    return f"{row.part:<12}{row.what:<34}{row.count:>9,}{total}{per_one:>12,.3f} {each_unit:<5}{growth:>7}{mark}"
 
 
 def measure(parts: Sequence[str], sizes: int) -> list[Row]:

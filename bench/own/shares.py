@@ -557,7 +557,7 @@ def main(only: tuple[str, ...], checkout: Path, json_file: Path | None) -> None:
             click.echo(line(found[-1]))
     if json_file:
         json_file.write_bytes(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
-    sys.exit(failures > 0 or any(each.is_missed for each in found))
+    sys.exit(failures > 0 or any(share.is_missed for share in found))
 
 
 if __name__ == "__main__":

@@ -113,7 +113,7 @@ def _worked_s(folder: Path, environment: dict[str, str], pool: str) -> float:
 def main(tasks: int, rounds: int, pool: str, sync: str, goal: float) -> None:
     """Compare Celery over Staniel and over redis, in turns; medians of all rounds."""
     exit_on_signals()
-    redis = next(each for each in PEERS if each.name == "redis")
+    redis = next(peer for peer in PEERS if peer.name == "redis")
     found: dict[str, list[Rates]] = {}
     for _ in range(rounds):
         for contestant in (ours(DEFAULT_SERVER), redis):
@@ -121,7 +121,7 @@ def main(tasks: int, rounds: int, pool: str, sync: str, goal: float) -> None:
     click.echo(f"{tasks} tasks, pool {pool}, sync {sync}, medians of {rounds} rounds, tasks a second")
     low = False
     for what in ("publish", "run"):
-        mine, theirs = (median(getattr(each, what) for each in found[name]) for name in ("ours", "redis"))
+        mine, theirs = (median(getattr(rates, what) for rates in found[name]) for name in ("ours", "redis"))
         low |= mine < goal * theirs
         click.echo(f"{what:8} ours {mine:7.0f}   redis {theirs:7.0f}   ratio {mine / theirs:.2f}")
     if low:

@@ -308,9 +308,9 @@ class Watcher(Member):
 
     def _counted(self, line: bytes, item: bytes | None) -> None:
         self.seen = dict.fromkeys(self.seen, 0)
-        for each in (item or b"").decode("latin-1").split("\r\n"):
+        for stat_line in (item or b"").decode("latin-1").split("\r\n"):
             for name in self.seen:
-                stat, _, value = each.rpartition(" ")
+                stat, _, value = stat_line.rpartition(" ")
                 if stat.endswith(name):
                     self.seen[name] += int(value)
 

@@ -248,8 +248,8 @@ class JobLoop:
         began, began_s = book.done, time.monotonic()
         goal = began + random.randint(*LIFE_OPERATIONS)
         clients = [
-            Client(self.address, book, Random(random.getrandbits(64)), adds=each < PRODUCERS)
-            for each in range(PRODUCERS + WORKERS)
+            Client(self.address, book, Random(random.getrandbits(64)), adds=number < PRODUCERS)
+            for number in range(PRODUCERS + WORKERS)
         ]
         for client in clients:
             client.start()

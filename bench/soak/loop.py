@@ -178,9 +178,9 @@ class Loop:
         """
         for queue in SOURCES:
             ledgers = [ledger for ledger in self.ledgers if ledger.queues[0].split("+")[0] == queue]
-            for each in range(self.random.choice(PRODUCERS)):
+            for number in range(self.random.choice(PRODUCERS)):
                 pipeline = self.random.choice((1, 16))
-                Producer(crew, queue, ledgers, self._chance(), f"{queue}.{self.number}.{each}", pipeline)
+                Producer(crew, queue, ledgers, self._chance(), f"{queue}.{self.number}.{number}", pipeline)
         for queue in QUEUES:
             for _ in range(self.random.choice(TAKERS)):
                 self._hire_taker(crew, queue)

@@ -1,8 +1,11 @@
-"""Our functions are not called by everyday verbs without an object: which of them may stay, and how many."""
+"""Functions are not called by everyday verbs without an object, nor locals by words that say nothing: which of them
+may stay, and how many.
+"""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable, Iterable
 from functools import cache
 
 import pytest
@@ -34,7 +37,12 @@ CEILINGS = {
 }
 SLACK = 3  # a ceiling that is further above the count must be lowered
 
+LOCALS_FOLDERS = (*FOLDERS, "packaging", "src")
+LOCAL_CEILINGS = {"beside": 3, "each": 0, "found": 115, "rest": 24, "there": 13}
+"""How often a local or a parameter of LOCALS_FOLDERS may be given this word as its whole name. Only lower a figure."""
+
 MEND = "Give the function a verb and its object: `sync_all`, not `settle`. A word at 0 may not come back."
+MEND_LOCAL = "Call the local what it holds: `for queue in queues`, not `for each in queues`."
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -48,15 +56,34 @@ def functions_called(word: str, text: str) -> list[str]:
     ]
 
 
+def locals_called(word: str, text: str) -> list[str]:
+    """Return a finding for each place of a file that gives the name `word` to a local or a parameter."""
+    return [
+        f"{node.lineno}: `{word}` does not say what it holds"
+        for node in ast.walk(ast.parse(text))
+        if (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id == word)
+        or (isinstance(node, ast.arg) and node.arg == word)
+    ]
+
+
 @cache
 def found_by_word() -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {word: [] for word in CEILINGS}
-    for path in python_files(FOLDERS):
+    return _found(CEILINGS, FOLDERS, functions_called)
+
+
+@cache
+def locals_by_word() -> dict[str, list[str]]:
+    return _found(LOCAL_CEILINGS, LOCALS_FOLDERS, locals_called)
+
+
+def _found(words: Iterable[str], folders: Iterable[str], rule: Callable[[str, str], list[str]]) -> dict[str, list[str]]:
+    findings: dict[str, list[str]] = {word: [] for word in words}
+    for path in python_files(folders):
         text = path.read_text("utf-8")
-        for word in CEILINGS:
+        for word in findings:
             if word in text:
-                found[word] += [f"{short(path)}:{each}" for each in functions_called(word, text)]
-    return found
+                findings[word] += [f"{short(path)}:{finding}" for finding in rule(word, text)]
+    return findings
 
 
 @pytest.mark.parametrize("word", CEILINGS)
@@ -70,6 +97,36 @@ def test_no_more_functions_have_an_everyday_verb_as_their_name(word: str) -> Non
 def test_a_ceiling_follows_the_count_down(word: str) -> None:
     count = len(found_by_word()[word])
     assert CEILINGS[word] - count <= SLACK, f"lower the ceiling of {word} to {count}"
+
+
+@pytest.mark.parametrize("word", LOCAL_CEILINGS)
+def test_no_more_locals_have_a_word_that_says_nothing(word: str) -> None:
+    findings = locals_by_word()[word]
+    if len(findings) > LOCAL_CEILINGS[word]:
+        expect_none(findings, f"{MEND_LOCAL} `{word}` may stand {LOCAL_CEILINGS[word]} times.")
+
+
+@pytest.mark.parametrize("word", LOCAL_CEILINGS)
+def test_a_ceiling_of_locals_follows_the_count_down(word: str) -> None:
+    count = len(locals_by_word()[word])
+    assert LOCAL_CEILINGS[word] - count <= SLACK, f"lower the ceiling of {word} to {count}"
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("for each in items: ...", 1),
+        ("def f(each): return each", 1),
+        ("[each for each in items]", 1),
+        ("lambda each: each", 1),
+        ("each = 1", 1),
+        ("a.each = each", 0),
+        ("f(each=1)", 0),
+        ("each_item = 'each'", 0),
+    ],
+)
+def test_a_local_is_found_where_it_gets_its_name(text: str, count: int) -> None:
+    assert len(locals_called("each", text)) == count
 
 
 @pytest.mark.parametrize(

@@ -57,10 +57,10 @@ def main(hours: float, seed: int, rate: float, folder: Path, report: Path) -> No
     version = subprocess.run([program, "--version"], capture_output=True, text=True).stdout.strip()
     text = markdown(seen, facts, hours * 3600, seed, version)
     (report / "report.md").write_text(text)
-    for each in seen:
-        (report / f"soak-{each.name}.svg").write_text(chart(each))
+    for server in seen:
+        (report / f"soak-{server.name}.svg").write_text(chart(server))
     click.echo(text)
-    if any(each.all_wrong for each in seen):
+    if any(server.all_wrong for server in seen):
         click.echo(f"the files are left in {place}")
         sys.exit(1)
     shutil.rmtree(place)

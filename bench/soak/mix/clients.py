@@ -83,7 +83,7 @@ def hired(shift: Shift) -> list[Client]:
             found += [Consumer(shift, queue, [ledger]) for _ in range(2)]
         source = ledger.queues[0]
         if "+" not in source:
-            family = [each for each in shift.ledgers if each.queues[0].partition("+")[0] == source]
+            family = [ledger for ledger in shift.ledgers if ledger.queues[0].partition("+")[0] == source]
             found += [Producer(shift, source, family) for _ in range(shift.random.randint(1, 2))]
     return found
 

@@ -143,7 +143,7 @@ class JobClient:
 
 
 def job_clients(shift: Shift) -> list[JobClient]:
-    return [JobClient(shift, adds=each < PRODUCERS) for each in range(PRODUCERS + WORKERS)]
+    return [JobClient(shift, adds=number < PRODUCERS) for number in range(PRODUCERS + WORKERS)]
 
 
 def _must(answer: bytes, expected: bytes) -> None:

@@ -17,26 +17,26 @@ KINDS = ("put in ", "opened in ", "confirmed in ", "taken in ", "connections in 
 
 def markdown(seen: Sequence[Seen], machine: Machine, seconds: float, seed: int, version: str) -> str:
     """Return the report of all servers, one after the other."""
-    wrong = sum(len(each.all_wrong) for each in seen)
+    wrong = sum(len(server.all_wrong) for server in seen)
     verdict = f"FAILED, {wrong} wrong" if wrong else "passed"
     lines = [
         f"{seconds / 3600:.3g} hours, seed {seed}, {machine.date}: **{verdict}**.",
         "",
         f"{version}; {machine.python}, Linux {machine.kernel}, {machine.cores} cores ({machine.cpu}).",
     ]
-    for each in seen:
+    for server in seen:
         lines += [
             "",
-            f"### {each.name}",
+            f"### {server.name}",
             "",
-            *_table(each),
+            *_table(server),
             "",
-            *_counts(each),
+            *_counts(server),
             "",
-            f"![{each.name}](soak-{each.name}.svg)",
+            f"![{server.name}](soak-{server.name}.svg)",
         ]
-        lines += [f"\nLeft out: {text}." for text in each.left_out]
-        lines += [f"\nWRONG: {text}" for text in each.all_wrong]
+        lines += [f"\nLeft out: {text}." for text in server.left_out]
+        lines += [f"\nWRONG: {text}" for text in server.all_wrong]
     return "\n".join(lines) + "\n"
 
 
@@ -48,7 +48,7 @@ def _table(seen: Seen) -> Iterable[str]:
             yield from _life(life)
     heard = _heard(seen.latencies)
     if heard:
-        p50_ms, p99_ms = median(each.put_p50_ms for each in heard), median(each.put_p99_ms for each in heard)
+        p50_ms, p99_ms = median(times.put_p50_ms for times in heard), median(times.put_p99_ms for times in heard)
         yield f"| puts: median of the intervals' p50 and p99 | {p50_ms:.1f} ms, {p99_ms:.1f} ms | |"
     if seen.starts_s:
         longest_s, usual_s = max(seen.starts_s), median(seen.starts_s)
@@ -82,19 +82,21 @@ def _counts(seen: Seen) -> Iterable[str]:
 def chart(seen: Seen) -> str:
     """Draw memory, descriptors, disk and latency over minutes, as SVG."""
     figures, latencies = seen.figures, seen.latencies
-    rests = [each for life in seen.lives for each in life.rests]
+    rests = [rest for life in seen.lives for rest in life.rests]
     panels = [
         Panel("MB of memory", [
-            Line("under load", _thin([(each.at_s / 60, each.rss_kb / 1024) for each in figures])),
-            Line("at rest", [(each.at_s / 60, each.rss_kb / 1024) for each in rests]),
+            Line("under load", _thin([(sample.at_s / 60, sample.rss_kb / 1024) for sample in figures])),
+            Line("at rest", [(rest.at_s / 60, rest.rss_kb / 1024) for rest in rests]),
         ]),
         Panel("descriptors", [
-            Line("under load", _thin([(each.at_s / 60, float(each.files)) for each in figures])),
-            Line("at rest", [(each.at_s / 60, float(each.files)) for each in rests]),
+            Line("under load", _thin([(sample.at_s / 60, float(sample.files)) for sample in figures])),
+            Line("at rest", [(rest.at_s / 60, float(rest.files)) for rest in rests]),
         ]),
-        Panel("MB on disk", [Line("under load", _thin([(each.at_s / 60, each.disk_kb / 1024) for each in figures]))]),
-        Panel("ms, puts", _times(latencies, lambda each: (each.put_p50_ms, each.put_p99_ms))),
-        Panel("ms, closes", _times(latencies, lambda each: (each.close_p50_ms, each.close_p99_ms))),
+        Panel("MB on disk", [
+            Line("under load", _thin([(sample.at_s / 60, sample.disk_kb / 1024) for sample in figures])),
+        ]),
+        Panel("ms, puts", _times(latencies, lambda latency: (latency.put_p50_ms, latency.put_p99_ms))),
+        Panel("ms, closes", _times(latencies, lambda latency: (latency.close_p50_ms, latency.close_p99_ms))),
     ]  # fmt: skip
     panels = [Panel(panel.unit, [line for line in panel.lines if line.points]) for panel in panels]
     return over_time(f"Soak: {seen.name}", panels, _spans(seen), "minutes")
@@ -102,13 +104,13 @@ def chart(seen: Seen) -> str:
 
 def _times(latencies: Sequence[Latency], of: Callable[[Latency], tuple[float, float]]) -> list[Line]:
     """Return the lines of valid latencies; the higher one first, so that both are visible."""
-    both = [(each.at_s / 60, *of(each)) for each in latencies if not math.isnan(of(each)[0])]
+    both = [(latency.at_s / 60, *of(latency)) for latency in latencies if not math.isnan(of(latency)[0])]
     p99 = Line("p99", _thin([(at, p99_ms) for at, _, p99_ms in both]))
     return [p99, Line("p50", _thin([(at, p50_ms) for at, p50_ms, _ in both]))]
 
 
 def _heard(latencies: Sequence[Latency]) -> list[Latency]:
-    return [each for each in latencies if not math.isnan(each.put_p50_ms)]
+    return [latency for latency in latencies if not math.isnan(latency.put_p50_ms)]
 
 
 def _thin(points: list[tuple[float, float]]) -> list[tuple[float, float]]:

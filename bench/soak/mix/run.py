@@ -130,7 +130,7 @@ class Run:
             found.append(self.stage.figures())
             await trio.sleep(0.2)
         names = ("at_s", "rss_kb", "files", "disk_kb")
-        figures = Figures(*(median(getattr(each, name) for each in found) for name in names))
+        figures = Figures(*(median(getattr(sample, name) for sample in found) for name in names))
         self.seen.lives[-1].rests.append(figures)
         self.report(
             f"at rest: {figures.rss_kb} KB of memory, {figures.files} descriptors, {figures.disk_kb} KB on disk"

@@ -33,9 +33,9 @@ class Life(Struct):
         warm = self.rests[int(len(self.rests) * WARM_UP_SHARE) :]
         part = max(1, len(warm) // 3)
         first, last = warm[:part], warm[-part:]
-        rss_kb = [median(each.rss_kb for each in some) for some in (first, last)]
-        files = [median(each.files for each in some) for some in (first, last)]
-        disk_kb = [median(each.disk_kb for each in some) for some in (first, last)]
+        rss_kb = [median(rest.rss_kb for rest in some) for some in (first, last)]
+        files = [median(rest.files for rest in some) for some in (first, last)]
+        disk_kb = [median(rest.disk_kb for rest in some) for some in (first, last)]
         return Drift(rss_kb[0], rss_kb[1] / rss_kb[0] - 1, files[1] - files[0], disk_kb[1] - disk_kb[0])
 
 

@@ -72,11 +72,11 @@ async def _fill_memos(stage: Stage) -> None:
     link = await Link.open(stage.address("workq", is_secure=False), None)
     try:
         for at in range(0, ENTRIES_MAX + AT_ONCE, AT_ONCE):
-            each = range(at, at + AT_ONCE)
-            adds = [b"add %b %b %d %d 1\r\nw\r\n" % (_id(n), QUEUE, TTR_MS + n, TTL_MS) for n in each]
+            numbers = range(at, at + AT_ONCE)
+            adds = [b"add %b %b %d %d 1\r\nw\r\n" % (_id(n), QUEUE, TTR_MS + n, TTL_MS) for n in numbers]
             await link.send(b"".join(adds))
             await _expect(link, [b"+OK"] * AT_ONCE)
-            await link.send(b"".join(b"delete %b\r\n" % _id(n) for n in each))
+            await link.send(b"".join(b"delete %b\r\n" % _id(n) for n in numbers))
             await _expect(link, [b"+OK"] * AT_ONCE)
     finally:
         link.close()

@@ -224,8 +224,8 @@ class Thrift(Speaker):
     async def open_items(self, count_max: int, wait_ms: int, *, is_brief: bool = False) -> list[bytes]:
         lease_ms = BRIEF_LEASE_MS if is_brief else LEASE_MS
         found = await self._get(count_max, wait_ms, lease_ms)
-        self._ids = {each.id for each in found}
-        return [each.data for each in found]
+        self._ids = {item.id for item in found}
+        return [item.data for item in found]
 
     async def confirm(self) -> None:
         self.must(await self._ask("confirm", ids=self._ids), len(self._ids))
@@ -234,7 +234,7 @@ class Thrift(Speaker):
         self.must(await self._ask("abort", ids=self._ids), len(self._ids))
 
     async def pull(self, wait_ms: int) -> list[bytes]:
-        return [each.data for each in await self._get(1, wait_ms, 0)]
+        return [item.data for item in await self._get(1, wait_ms, 0)]
 
     async def _get(self, count_max: int, wait_ms: int, lease_ms: int) -> list[Any]:
         found = await self._ask("get", max_items=count_max, timeout_msec=wait_ms, auto_abort_msec=lease_ms)

@@ -716,13 +716,20 @@ class GroupCommit:
             self._check(file, now_ms)
 
     def tighten(self, member: GroupMember) -> None:
-        """Tighten the policy of `member` from now on. Its earlier records become as safe as the later ones."""
+        """Tighten the policy of `member` from now on. Its earlier records become as safe as the later ones: at once, or
+        with the next of them if the system refuses to open the file.
+        """
+        try:
+            file = member.file
+        except OSError as error:
+            self.on_refused(member.path, error, self.synced_ms)
+            return
         if member.sync_ms == 0:
-            self._now[member.file] = None
+            self._now[file] = None
             member.batch = self.gathering
             self._waited_for = True
         else:
-            self._later[member.file] = self._next_due_ms = 0
+            self._later[file] = self._next_due_ms = 0
 
     def complete(self, file: File) -> None:
         """Complete `file`, which has been synced. Nothing more is written to it, and later records in other files may

@@ -43,9 +43,10 @@ def total_bytes(journal: Journal) -> int:
 
 
 def next_write_position(log: Log | StreamWriter) -> tuple[int, int]:
-    """Return where the next item will be written, as `Search.position_after` takes it: in a file after this number, or
-    at this byte or later.
+    """Return where the next item will be written, as `Search.position_after` takes it: at this byte of the first file
+    after this number, or later.
     """
     if isinstance(log, StreamWriter):
-        return log.current_number - 1, log.current_bytes
+        number, at = log.earliest_position()
+        return number - 1, at
     return log.newest_number, log.current_bytes

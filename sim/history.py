@@ -635,6 +635,8 @@ class History:
             self.has_faults = True
             self.disk.fail(rng.choice(("write", "sync")), "~~", errno.ENOSPC, after=rng.randrange(3), short=20)
             self.disk.fail("remove", "~~", errno.EIO)
+        if profile.refused_files and rng.randrange(60) < profile.refused_files:
+            self._refuse_files(rng)
         if profile.stuck_files and rng.randrange(60) < profile.stuck_files:
             self._refuse_removals(rng)
         if self.clocks is not None and rng.randrange(60) < profile.wall_steps and not self._is_wall_held():
@@ -644,6 +646,14 @@ class History:
             self.clocks.note_written()
         if rng.randrange(60) < profile.clock_jump:
             self._turn(rng.choice((5000, 3_600_000, 86_400_000)))
+
+    def _refuse_files(self, rng: Random) -> None:
+        """Let the system refuse to make, open or rename files for a while."""
+        self.has_faults = True
+        verb = rng.choice(("open", "open", "create", "rename"))
+        number = rng.choice((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES))
+        times = rng.choice((1, 3, 30))
+        self.disk.fail(verb, rng.choice(self.weak_paths), number, after=rng.randrange(4), times=times)
 
     def _refuse_removals(self, rng: Random) -> None:
         """Let the disk refuse to remove files that a pack has replaced, or to give the pack its archive's name."""

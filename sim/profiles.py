@@ -25,6 +25,10 @@ class Profile(Struct, frozen=True, kw_only=True):
     """Mishaps of 60 that let the system refuse to remove files that a pack has replaced, or to rename the pack.
     `stuck_temps`: how many let a pack find no room, and its temporary file be unremovable.
     """
+    refused_files: int = 0
+    """Mishaps of 60 that let the system refuse to make, open or rename files, as it does without descriptors, memory or
+    permission.
+    """
     half_packs: bool = False
     """True if a failing disk stops packs half way into their places, while clients ask to delete their queues.
     """
@@ -248,6 +252,16 @@ PROFILES = {
             policies=("always", "always", "1s"),
         ),
         Profile(name="formats", streams=500, operator=70, full_disk=10, eio=2, families=READERS),
+        Profile(
+            name="refused-files",
+            streams=600,
+            refused_files=12,
+            few_files=(2, 3, 5, 9),
+            busy=800,
+            operator=150,
+            policies=("always", "always", "50ms", "os"),
+            accidents=(Accident.KILL, Accident.KILL, Accident.POWER, Accident.STOP),
+        ),
         Profile(name="jobs", jobs=True, clients=6, large_items=150),
         Profile(name="jobs-faults", jobs=True, full_disk=20, short_write=8, eio=5, clock_jump=10, large_items=150),
         structs.replace(

@@ -78,6 +78,15 @@ class StreamWriter(Appender):
         """The number of the newest segment. A file that is no segment may have a higher one (`newest_number`)."""
         return self.segments.files[-1].number
 
+    def earliest_position(self) -> tuple[int, int]:
+        """Return the number of a segment and a size: the next item is written there, or later. Items of planned
+        segments go on in the segment before if the system refuses to create theirs.
+        """
+        if not self._planned:
+            return self.current_number, self._size
+        created = self.segments.files[-1 - len(self._planned)]
+        return created.number, created.size + sum(map(len, self._pending_records[0]))
+
     @property
     def archived_bytes(self) -> int:
         """The size of all older segments together."""

@@ -58,6 +58,11 @@ def copy_anywhere() -> Any:
     return replaced(TransferLog, "log_intent", make)
 
 
+@mutant("a copy is looked for in a planned segment alone, which the system may refuse", "refused-files")
+def in_a_planned_segment() -> Any:
+    return replaced(StreamWriter, "earliest_position", lambda right: lambda self: (self.current_number, self._size))
+
+
 @mutant("a copy is looked for behind the highest number, also if no segment has it", "syncs")
 def behind_no_segment() -> Any:
     return replaced(StreamWriter, "current_number", lambda right: property(lambda self: self.newest_number))

@@ -49,6 +49,7 @@ FROM = {
     "an intent is ended when the copy has landed": 33,
     "the first equal item is a copy, wherever it lies": 107,
     "a segment is cut in which a start may look for copies": 184,
+    "a copy is looked for in a planned segment alone, which the system may refuse": 837,
     "a copy is looked for behind the highest number, also if no segment has it": 12025419,
     "a pack meets what an earlier one could not remove": 469,
     "a pack gets its last name though a file that it covers could not be removed": 38,

@@ -9,6 +9,7 @@ import pytest
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Crash
 from staniel.sim.world import World as WorldWithThreads
+from tests.support.streams import asks
 from tests.support.world import World
 
 FORMAT = 'default.journal_format = "libkestrel"\n'
@@ -122,5 +123,20 @@ def test_a_reload_that_makes_one_reader_stricter_holds_for_the_items_of_the_fami
     world.config = LAX + strict
     world.client().says("reload")
     world.sync()
+    put(world, "f")
+    assert items(world.crash(Crash.DROP))["f+y"] == [b"1", b"2", b"0"]
+
+
+@pytest.mark.parametrize("strict", ['queues."f+y".sync_journal = "always"\n', 'queues.f.sync_journal = "always"\n'])
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EACCES])
+def test_a_reload_makes_a_reader_stricter_whose_files_cannot_be_opened_for_now(strict: str, number: int) -> None:
+    world = World(LAX)
+    put(world, "f+x", "f+y", "f")
+    world = World(LAX, world.disk.kill(), world.now_ms)  # its files are not open
+    world.disk.fail("open", "/s/f.", number, times=100)
+    world.config = LAX + strict
+    assert asks(world, "reload") == "Reloaded config."
+    assert world.reported("journal.rotate_failed")
+    world.disk.kill()  # faults end
     put(world, "f")
     assert items(world.crash(Crash.DROP))["f+y"] == [b"1", b"2", b"0"]

@@ -100,6 +100,10 @@ ELSEWHERE = {
         "tests.journal.disk.test_reopened_files",
         "test_what_is_refused_for_a_while_is_written_once_that_is_let_and_answered_then",
     ),
+    "open a libkestrel file whose queue a reload gives a stricter `sync_journal`": (
+        "tests.broker.streams.test_families",
+        "test_a_reload_makes_a_reader_stricter_whose_files_cannot_be_opened_for_now",
+    ),
     "create the next segment of the command log": (
         JOBS,
         "test_a_log_whose_next_segment_is_refused_grows_on_in_the_present_one",

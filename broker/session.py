@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from staniel.broker.events import LAST_TIME, Level, dead_letter
 from staniel.broker.rights import STRANGER, Rights
+from staniel.broker.several_queues import WaitAtSeveral
 from staniel.broker.share import Share
 from staniel.journal.group_commit import GroupMember
 from staniel.journal.journals import removal_log
@@ -492,7 +493,7 @@ class Session:
 
     def leave_queue(self) -> None:
         """Stop waiting at the queue, because the client is about to be disconnected and must not get another item."""
-        if isinstance(self._queue, Queue):
+        if isinstance(self._queue, Queue | WaitAtSeveral):
             self._queue.unpark(self)
 
     def stop_waiting(self, now_ms: int) -> None:

@@ -11,15 +11,19 @@ from typing import NamedTuple
 from staniel.client.errors import Full, Refused
 from staniel.client.headers import ItemWithHeaders
 from staniel.protocol.client.replies import Answer, Error, Item, Reply
-from staniel.protocol.client.requests import TTL_MS_END
-from staniel.protocol.memcache.item_requests import Set
-from staniel.protocol.memcache.requests import CLIENT_NAME_BYTES_MAX, ClientName, KeyedSet
+from staniel.protocol.client.requests import TTL_MS_END, read, read_first
+from staniel.protocol.memcache.item_requests import Get, Set
+from staniel.protocol.memcache.requests import CLIENT_NAME_BYTES_MAX, ClientName, GetFirst, KeyedSet
 from staniel.protocol.words import INT32_MAX
 
 SETTLE_SECONDS = 5.0  # for the end of a reservation; then the connection closes instead
 PIPELINE_ITEMS = 500  # requests sent before a reply is read: their replies fit every socket's buffer
 PIPELINE_BYTES = 1 << 20
 WAIT_S_MAX = INT32_MAX // 1000
+
+
+Queues = str | Sequence[str]
+"""The name of a queue, or of several, the most important first."""
 
 
 class PutOutcome(Enum):
@@ -64,6 +68,15 @@ def milliseconds(seconds: float) -> int:
     if not 0 <= seconds <= WAIT_S_MAX:
         raise ValueError(f"a wait is a number of seconds from 0 to {WAIT_S_MAX}, not {seconds}")
     return math.ceil(seconds * 1000)
+
+
+def fetch_request(queues: Queues, wait_s: float, *, open: bool = False, peek: bool = False) -> Get | GetFirst:
+    """Return the request for an item of a queue, or of the first of several that has one. Raises ValueError."""
+    if isinstance(queues, str):
+        return read(queues, milliseconds(wait_s), open=open, peek=peek, with_id=True)
+    if len(queues) == 1:
+        return read(queues[0], milliseconds(wait_s), open=open, peek=peek, with_id=True)
+    return read_first(tuple(queues), milliseconds(wait_s), open=open, peek=peek)
 
 
 def name_request(name: str) -> ClientName:

@@ -159,6 +159,11 @@ def past_word(item: Item) -> bytes:
     return binascii.b2a_base64(msgspec.json.encode(past), newline=False)
 
 
+def with_key(meta: Meta, key: bytes) -> Meta:
+    """Return the same contents of a reply with another key, which is written as the client wrote its own."""
+    return structs.replace(meta, key=binascii.b2a_base64(key, newline=False) if meta.base64 else key)
+
+
 def miss(session: Session, meta: Meta) -> None:
     if not meta.quiet:
         session.out.append(session.replies.meta_miss)

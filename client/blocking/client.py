@@ -21,8 +21,10 @@ from staniel.client.messages import (
     SETTLE_SECONDS,
     Batch,
     PutOutcome,
+    Queues,
     chunks_of,
     expect,
+    fetch_request,
     milliseconds,
     name_request,
     put_outcome,
@@ -186,23 +188,25 @@ class Client(Connecting):
 
     # read
 
-    def get(self, queue: str, *, wait_s: float = 0) -> Item | None:
+    def get(self, queue: Queues, *, wait_s: float = 0) -> Item | None:
         """Take the next item, None if none comes within `wait_s`: open it, confirm it, return it.
 
-        It costs two round trips, and an interrupted get loses nothing.
+        It costs two round trips, and an interrupted get loses nothing. Of several queues it reads the first one that
+        has an item, in the order given; `item.queue` is its name. If none has one, it waits for all of them.
         """
         item = self.open(queue, wait_s=wait_s)
         if item is not None:
-            self._confirm_at_end(queue, item)
+            self._confirm_at_end(queue if isinstance(queue, str) else item.queue, item)
         return item
 
-    def peek(self, queue: str, *, wait_s: float = 0) -> Item | None:
+    def peek(self, queue: Queues, *, wait_s: float = 0) -> Item | None:
         """Return the next item and leave it in the queue. Another client may take it at any moment."""
         return self._fetch(queue, wait_s, peek=True)
 
     @contextmanager
-    def reserve(self, queue: str, *, wait_s: float = 0) -> Iterator[Item | None]:
-        """Open the next item for the length of the block, None if none comes within `wait_s`.
+    def reserve(self, queue: Queues, *, wait_s: float = 0) -> Iterator[Item | None]:
+        """Open the next item for the length of the block, None if none comes within `wait_s`. Several queues are read
+        as by `get`.
 
         If the block ends well, the item is confirmed, gone for good; if it raises or is interrupted, the item goes back
         to the head of its queue. An item that the block has confirmed or aborted is left alone. If the server does not
@@ -212,33 +216,37 @@ class Client(Connecting):
         if item is None:
             yield None
             return
+        name = queue if isinstance(queue, str) else item.queue
         try:
             if self._tracing is not None and isinstance(item, ItemWithHeaders):
-                with self._tracing.processing(queue, item):
+                with self._tracing.processing(name, item):
                     yield item
             else:
                 yield item
         except BaseException:
-            if self._open.get((queue, item.id)) is item:
+            if self._open.get((name, item.id)) is item:
                 self._hand_back(item)
             raise
-        if self._open.get((queue, item.id)) is item:
-            self._confirm_at_end(queue, item)
+        if self._open.get((name, item.id)) is item:
+            self._confirm_at_end(name, item)
 
-    def open(self, queue: str, *, wait_s: float = 0) -> Item | None:
-        """Open the next item, None if none comes within `wait_s`. End it with `confirm` or `abort`.
+    def open(self, queue: Queues, *, wait_s: float = 0) -> Item | None:
+        """Open the next item, None if none comes within `wait_s`. End it with `confirm` or `abort`. Several queues are
+        read as by `get`.
 
         One client may have several items open and end them in any order. A server of the Kestrel dialect has no ids:
         there a second item of a queue is a RuntimeError.
         """
-        if self._open and (queue, None) in self._open:
-            raise RuntimeError(f"an item of {queue} is open, and {NO_IDS}; end that item, or use another client")
+        if self._open:
+            for name in (queue,) if isinstance(queue, str) else queue:
+                if (name, None) in self._open:
+                    raise RuntimeError(f"an item of {name} is open, and {NO_IDS}; end that item, or use another client")
         item = self._fetch(queue, wait_s, open=True)
         if item is not None:
-            self._open[queue, item.id] = item
+            self._open[queue if isinstance(queue, str) else item.queue, item.id] = item
         return item
 
-    def next_items(self, queue: str, max_items: int, *, wait_s: float = 0, confirm: Sequence[Item] = ()) -> Batch:
+    def next_items(self, queue: Queues, max_items: int, *, wait_s: float = 0, confirm: Sequence[Item] = ()) -> Batch:
         """Confirm items and open the next ones, at most `max_items`, in one round trip: for workers.
 
         It waits for the first item alone, up to `wait_s`. The `not_open` of the result are those of `confirm` that are
@@ -246,13 +254,14 @@ class Client(Connecting):
         again. Raises Refused if nothing could be opened; then no item of `confirm` is left open but those that were
         refused.
         """
-        if any(number is None for name, number in self._open if name == queue):
-            raise RuntimeError(f"several items of {queue} cannot be open, {NO_IDS}")
+        names = (queue,) if isinstance(queue, str) else queue
+        if any(number is None and name in names for name, number in self._open):
+            raise RuntimeError(f"several items of {', '.join(names)} cannot be open, {NO_IDS}")
         batch, error = Batch([], [item for item in confirm if not self._holds(item)]), None
         confirm = [item for item in confirm if item not in batch.not_open]
-        waiting = read(queue, milliseconds(wait_s), open=True, with_id=True)
-        further = read(queue, open=True, with_id=True)
-        requests = [_confirmation(_name_of(item)[0], item) for item in confirm]
+        waiting = fetch_request(queue, wait_s, open=True)
+        further = fetch_request(queue, 0, open=True)
+        requests: list[Request] = [_confirmation(_name_of(item)[0], item) for item in confirm]
         if max_items > 0:
             requests += [waiting, *[further] * (max_items - 1)]
         if self._connection.state is ConnectionState.NEW:
@@ -364,8 +373,8 @@ class Client(Connecting):
             raise refused(reply)
         return reply
 
-    def _fetch(self, queue: str, wait_s: float, *, open: bool = False, peek: bool = False) -> Item | None:
-        request = read(queue, milliseconds(wait_s), open=open, peek=peek, with_id=True)
+    def _fetch(self, queue: Queues, wait_s: float, *, open: bool = False, peek: bool = False) -> Item | None:
+        request = fetch_request(queue, wait_s, open=open, peek=peek)
         if self._connection.state is ConnectionState.NEW:
             self.connect()
         reply = self._connection.request(request, wait_s)
@@ -463,7 +472,7 @@ class Client(Connecting):
 
 def _name_of(item: Item) -> tuple[str, int | None]:
     """Return the queue of an item that this client has read, and its id."""
-    return item.key.partition(b"/")[0].decode("latin-1"), item.id
+    return item.queue, item.id
 
 
 def _confirmation(queue: str, item: Item) -> Request:

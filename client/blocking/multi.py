@@ -21,7 +21,7 @@ from staniel.client.blocking.monitoring import MultiMonitoring
 from staniel.client.blocking.transport import Turn, shielded
 from staniel.client.errors import Busy, ClientError, ConnectionLost, Full, NotAllStored, NotOpen, Outcome, Refused
 from staniel.client.headers import ItemWithHeaders, Tracing
-from staniel.client.messages import ServerBatch, ServerItem, milliseconds
+from staniel.client.messages import Queues, ServerBatch, ServerItem, milliseconds
 from staniel.client.servers import REDIRECTS_MAX, Address, Servers, leader_of
 from staniel.protocol.client.replies import History, Item
 
@@ -124,25 +124,25 @@ class MultiClient(Closing):
 
     # read
 
-    def get(self, queue: str, *, wait_s: float = 0) -> ServerItem | None:
+    def get(self, queue: Queues, *, wait_s: float = 0) -> ServerItem | None:
         """Take the next item of any server, None if none comes within `wait_s`. Servers are asked in turns, and the
         client never waits for one while another has an item. Raises ConnectionLost if none can be reached. If that has
         an `item`, the item is done, or it will be delivered again.
         """
         return self._read(queue, wait_s, lambda client, turn_s: client.get(queue, wait_s=turn_s))
 
-    def peek(self, queue: str, *, wait_s: float = 0) -> ServerItem | None:
+    def peek(self, queue: Queues, *, wait_s: float = 0) -> ServerItem | None:
         """Return the next item of any server and leave it there. Another client may take it at any moment."""
         return self._read(queue, wait_s, lambda client, turn_s: client.peek(queue, wait_s=turn_s))
 
-    def open(self, queue: str, *, wait_s: float = 0) -> ServerItem | None:
+    def open(self, queue: Queues, *, wait_s: float = 0) -> ServerItem | None:
         """Open the next item of any server, None if none comes within `wait_s`. End it with `confirm` or `abort`, which
         go to the server that it came from.
         """
         return self._read(queue, wait_s, lambda client, turn_s: client.open(queue, wait_s=turn_s))
 
     @contextmanager
-    def reserve(self, queue: str, *, wait_s: float = 0) -> Iterator[ServerItem | None]:
+    def reserve(self, queue: Queues, *, wait_s: float = 0) -> Iterator[ServerItem | None]:
         """Open the next item of any server for the length of the block, None if none comes within `wait_s`. It ends as
         in Client.reserve, on the server that it came from.
         """
@@ -154,7 +154,7 @@ class MultiClient(Closing):
         mine = item.known_as
         try:
             if self._tracing is not None and isinstance(mine, ItemWithHeaders):
-                with self._tracing.processing(queue, mine):
+                with self._tracing.processing(mine.queue, mine):
                     yield item
             else:
                 yield item
@@ -164,10 +164,10 @@ class MultiClient(Closing):
             raise
         if client._holds(mine):
             with _told_of(item):
-                client._confirm_at_end(queue, mine)
+                client._confirm_at_end(mine.queue, mine)
 
     def next_items(
-        self, queue: str, max_items: int, *, wait_s: float = 0, confirm: Sequence[ServerItem] = ()
+        self, queue: Queues, max_items: int, *, wait_s: float = 0, confirm: Sequence[ServerItem] = ()
     ) -> ServerBatch:
         """Confirm items on their servers, then open the next ones of one server, at most `max_items`: for workers. It
         costs a round trip to each server that has items of `confirm`, and those of `open`.
@@ -190,7 +190,7 @@ class MultiClient(Closing):
         finally:
             self._turn.end()
 
-    def _confirm_together(self, queue: str, items: Sequence[ServerItem]) -> list[ServerItem]:
+    def _confirm_together(self, queue: Queues, items: Sequence[ServerItem]) -> list[ServerItem]:
         """Confirm items, those of each server in one round trip, and return those that were not open any more. Raises
         the first error after all servers were asked.
         """
@@ -351,7 +351,7 @@ class MultiClient(Closing):
         finally:
             self._turn.end()
 
-    def _read(self, queue: str, wait_s: float, ask: Callable[[Client, float], Item | None]) -> ServerItem | None:
+    def _read(self, queue: Queues, wait_s: float, ask: Callable[[Client, float], Item | None]) -> ServerItem | None:
         """Return the first item that a server has for `ask`."""
         self._take_turn()
         try:
@@ -457,7 +457,7 @@ def _told_of(item: ServerItem) -> Iterator[None]:
         raise
 
 
-def _confirmed(client: Client, queue: str, items: Sequence[ServerItem]) -> list[ServerItem]:
+def _confirmed(client: Client, queue: Queues, items: Sequence[ServerItem]) -> list[ServerItem]:
     """Confirm items of one server, and return those that were not open any more."""
     try:
         gone = (client.next_items(queue, 0, confirm=[item.known_as for item in items])).not_open

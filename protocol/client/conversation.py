@@ -43,8 +43,9 @@ __all__ = ["Conversation", "ConversationState", "encode", "read"]
 REPLY_LINE_BYTES_MAX = 65_536
 """A VALUE line repeats the requested key, up to 16 KB long. A line of more than four times that is no reply."""
 
-_WITH_NOREPLY = (memcache.Set, memcache.Delete, memcache.FlushAll, memcache.Verbosity)
-_WITH_ITEMS = (memcache.Get, memcache.Monitor, memcache.GetMany)
+_WITH_NOREPLY = (memcache.Set, memcache.KeyedSet, memcache.Delete, memcache.FlushAll, memcache.Verbosity)
+_WITH_ITEMS = (memcache.Get, memcache.Monitor, memcache.GetMany, memcache.GetFirst)
+_OF_SEVERAL = (memcache.GetMany, memcache.GetFirst)
 _DUMPS = (memcache.DumpStats, memcache.DumpConfig)
 _MANY_LINES = {memcache.GetMany, memcache.Stats, *_DUMPS}
 
@@ -176,7 +177,7 @@ class Conversation:
         data: bytes,
         at: int,
         end: int,
-        request: memcache.Get | memcache.Monitor | memcache.GetMany,
+        request: memcache.Get | memcache.Monitor | memcache.GetMany | memcache.GetFirst,
         replies: list[Reply],
     ) -> int:
         """Read a VALUE line and its block. Each item is followed by an END, except in the reply to a get of several
@@ -197,7 +198,7 @@ class Conversation:
         if isinstance(request, memcache.GetMany):
             self._items.append(item)
             return after
-        if isinstance(request, memcache.Get):
+        if not isinstance(request, memcache.Monitor):
             self._expected.popleft()
         replies.append(item)
         return after
@@ -269,8 +270,10 @@ def _whole_reply(data: bytes, request: Request) -> Reply | None:
     return Item(data[start:-7], int(flags), None if number is None else int(number), key)
 
 
-def _was_asked(head: ValueHead, request: memcache.Get | memcache.Monitor | memcache.GetMany) -> bool:
+def _was_asked(
+    head: ValueHead, request: memcache.Get | memcache.Monitor | memcache.GetMany | memcache.GetFirst
+) -> bool:
     """Return True if a reply's key is the requested one. Kestrel's replies leave out its options."""
-    if isinstance(request, memcache.GetMany):
+    if isinstance(request, _OF_SEVERAL):
         return any(_was_asked(head, get) for get in request.gets)
     return head.key == request.key or head.key == request.key.partition(b"/")[0]

@@ -41,6 +41,11 @@ class Item(Struct, frozen=True, gc=False):
     id: int | None = None
     key: bytes = b""
 
+    @property
+    def queue(self) -> str:
+        """The name of the queue that has given the item."""
+        return self.key.partition(b"/")[0].decode("latin-1")
+
 
 class Items(Struct, frozen=True):
     """The reply to a get of several keys: the items found, in the order of the keys."""

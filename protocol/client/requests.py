@@ -15,9 +15,9 @@ from staniel.protocol.client.replies import ReplyShape
 from staniel.protocol.memcache import requests as memcache
 from staniel.protocol.memcache.fields import DATE_S_MIN
 from staniel.protocol.memcache.item_requests import Get
-from staniel.protocol.memcache.keys import ID_MAX, PUT_KEY, PUT_KEY_BYTES_MAX
+from staniel.protocol.memcache.keys import ALSO, ID_MAX, PUT_KEY, PUT_KEY_BYTES_MAX, QUEUES_MAX
 from staniel.protocol.memcache.meta_fields import Meta
-from staniel.protocol.memcache.requests import Request
+from staniel.protocol.memcache.requests import GetFirst, Request
 from staniel.protocol.words import INT32_MAX, INT32_MIN, UINT32_MAX
 
 TTL_MS_END = 1_000_000_000
@@ -56,6 +56,21 @@ def _read(queue: str, wait_ms: int, open: bool, close: bool, abort: bool, peek: 
     ]
     key = _queue(queue) + b"".join(options)
     return Get(key, queue, wait_ms if fetches else 0, open, close, abort, peek, with_id)
+
+
+@lru_cache(maxsize=1024)
+def read_first(queues: tuple[str, ...], wait_ms: int = 0, *, open: bool = False, peek: bool = False) -> GetFirst:
+    """Return the request for an item, with its id, of the first of several queues that has one. Raises ValueError for
+    impossible names, one that is given twice, and too many.
+    """
+    if not 1 < len(queues) <= QUEUES_MAX or len(set(queues)) < len(queues):
+        raise ValueError(f"expected 2 to {QUEUES_MAX} queues, each once, not {', '.join(queues)}")
+    if "" in queues or any("," in name for name in queues[1:]):
+        raise ValueError("a queue whose name has a comma can only be the first of several")
+    if open and peek:
+        raise ValueError("peek and open exclude each other")
+    _number(wait_ms, 0, INT32_MAX)
+    return GetFirst(tuple([Get(_queue(name), name, wait_ms, open, peek=peek, with_id=True) for name in queues]))
 
 
 def encode(request: Request) -> bytes:
@@ -156,6 +171,14 @@ def _get_many(request: memcache.GetMany) -> bytes:
     return command + b" ".join(_checked(get.key) for get in request.gets) + b"\r\n"
 
 
+def _get_first(request: GetFirst) -> bytes:
+    first, *others = request.gets
+    options = b"/t=%d" % first.wait_ms if first.wait_ms > 0 else b""
+    options += (b"/open" if first.open else b"") + (b"/peek" if first.peek else b"")
+    key = first.key + options + ALSO + b",".join(get.key for get in others)
+    return _get_line(key, first.with_id)
+
+
 def _monitor(request: memcache.Monitor) -> bytes:
     seconds = _number(_seconds(request.wait_ms), 0, INT32_MAX)
     if request.max_items is None:
@@ -196,6 +219,7 @@ REQUESTS: dict[type[Request], tuple[Callable[[Any], bytes], ReplyShape | None]] 
     memcache.KeyedSet: (_keyed_set, replies.STORED_ONCE),
     memcache.Get: (_get, replies.END),
     memcache.GetMany: (_get_many, replies.END),
+    memcache.GetFirst: (_get_first, replies.END),
     memcache.Monitor: (_monitor, replies.END),
     memcache.Confirm: (_confirm, replies.END),
     memcache.ConfirmItem: (lambda request: b"delete %b/id=%d\r\n" % _open_item(request), replies.DELETED),

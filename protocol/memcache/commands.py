@@ -13,7 +13,7 @@ from staniel.protocol.limits import Limits
 from staniel.protocol.memcache import commands_meta
 from staniel.protocol.memcache.fields import NEVER, NOT_SECONDS, block_too_large, expiry, hang_up, refuse, seconds
 from staniel.protocol.memcache.item_requests import Get, SetHead
-from staniel.protocol.memcache.keys import PUT_KEY, parse_id, parse_key, parse_put_key, parse_some
+from staniel.protocol.memcache.keys import ALSO, PUT_KEY, parse_first, parse_id, parse_key, parse_put_key, parse_some
 from staniel.protocol.memcache.meta_fields import PutKey
 from staniel.protocol.memcache.replies import replies_for
 from staniel.protocol.memcache.requests import (
@@ -31,6 +31,7 @@ from staniel.protocol.memcache.requests import (
     FlushAll,
     FlushAllExpired,
     FlushExpired,
+    GetFirst,
     GetKeys,
     GetMany,
     GetSome,
@@ -139,6 +140,9 @@ def _get(words: list[bytes], limits: Limits) -> Parsed:
         return refuse("no key")
     if len(words) > 2:
         return _get_many(words[1:], with_id)
+    first = parse_first(words[1], with_id)
+    if first is not None:
+        return refuse(first) if isinstance(first, str) else GetFirst(first)
     get = parse_key(words[1], with_id)
     if isinstance(get, str):
         return refuse(get)
@@ -168,6 +172,8 @@ def key_of_many(key: bytes, with_id: bool) -> Get | Invalid:
         return refuse(get)
     if parse_some(key) not in (None, 1):
         return refuse("n= goes with one key only")
+    if ALSO in key:
+        return refuse("also= goes with one key only")
     return _without_wait(get)
 
 

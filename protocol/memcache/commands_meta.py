@@ -14,12 +14,21 @@ from msgspec import structs
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.fields import block_too_large, expiry, hang_up, refuse
 from staniel.protocol.memcache.item_requests import Get, SetHead
-from staniel.protocol.memcache.keys import PUT_KEY, OpenItem, parse_id, parse_key, parse_put_key, parse_some
+from staniel.protocol.memcache.keys import (
+    PUT_KEY,
+    OpenItem,
+    parse_first,
+    parse_id,
+    parse_key,
+    parse_put_key,
+    parse_some,
+)
 from staniel.protocol.memcache.meta_fields import Meta
 from staniel.protocol.memcache.requests import (
     MetaDebug,
     MetaDelete,
     MetaGet,
+    MetaGetFirst,
     MetaNoop,
     MetaOpenItem,
     Parsed,
@@ -30,6 +39,8 @@ from staniel.protocol.words import INT32_MAX, UINT32_MAX, integer, text
 
 OPAQUE_BYTES_MAX = 32
 """The limit of memcached."""
+
+OPEN_NEEDS_V = "open needs v, or the item would be lost to the client"
 
 _SET_FLAGS = frozenset(b"bcFIkMOqsST")
 _GET_FLAGS = frozenset(b"bcdfhklOpqstuv")
@@ -96,15 +107,27 @@ def parse_get(words: list[bytes], limits: Limits) -> Parsed:
         return refuse(count)
     if count is not None and count > 1:
         return refuse("mg answers with one item, n= above 1 does not go with it")
+    first = parse_first(key)
+    if first is not None:
+        return refuse(first) if isinstance(first, str) else _get_first(first, meta, has_value=_has(words[2:], b"v"))
     get = parse_key(key)
     if isinstance(get, str):
         return refuse(get)
     if _has(words[2:], b"v"):
         return MetaGet(get, meta, value=True)
     if get.open:
-        return refuse("open needs v, or the item would be lost to the client")
+        return refuse(OPEN_NEEDS_V)
     fetches = not (get.close or get.abort)
     return MetaGet(Get(get.key, get.queue, get.wait_ms, peek=True) if fetches else get, meta, value=False)
+
+
+def _get_first(gets: tuple[Get, ...], meta: Meta, *, has_value: bool) -> MetaGetFirst | Invalid:
+    if has_value:
+        return MetaGetFirst(gets, meta, value=True)
+    if gets[0].open:
+        return refuse(OPEN_NEEDS_V)
+    looks = [Get(get.key, get.queue, get.wait_ms, peek=True) for get in gets]
+    return MetaGetFirst(tuple(looks), meta, value=False)
 
 
 def _open_item(named: OpenItem | str, meta: Meta, *, has_value: bool) -> MetaOpenItem | Invalid:

@@ -13,6 +13,10 @@ from staniel.protocol.words import INT32_MAX, INT32_MIN, integer, queue_name, te
 SOME_MAX = 1000
 """The most items that one `n=` may ask for; a reply's bytes are limited too."""
 
+ALSO = b"/also="
+QUEUES_MAX = 64
+"""The most queues that one read may name: as many keys as a line is served at once."""
+
 ID_MAX = 2**64 - 1
 PUT_KEY = b"/key="
 PUT_KEY_BYTES_MAX = 250
@@ -73,6 +77,33 @@ def parse_some(key: bytes) -> int | str | None:
     if count > 1 and b"peek" in options:
         return "peek shows one item, n= does not go with it"
     return count
+
+
+def parse_first(key: bytes, with_id: bool = False) -> tuple[Get, ...] | str | None:
+    """Return the reads that a key such as `jobs/t=500/open/also=mail,logs` asks for, of which the first that finds an
+    item counts, or why that is refused; None if the key has no `also=`. The key of each is its queue's name.
+    """
+    if ALSO not in key:
+        return None
+    get = parse_key(key, with_id)
+    if isinstance(get, str):
+        return get
+    first, *options = key.split(b"/")
+    lists = [option[5:] for option in options if option.startswith(b"also=")]
+    names = [first, *lists[0].split(b",")]
+    if len(lists) > 1:
+        return "also= is given once, with all further queues: also=b,c"
+    if b"" in names:
+        return "also= needs the names of queues, with a comma between two"
+    if len(names) > QUEUES_MAX:
+        return f"a get reads at most {QUEUES_MAX} queues, and also= makes it {len(names)}"
+    if len(set(names)) < len(names):
+        return f"also= names {text(next(name for name in names if names.count(name) > 1))} twice"
+    if get.close or get.abort:
+        return "also= takes an item, close and abort do not go with it: name the read by id="
+    if parse_some(key) not in (None, 1):
+        return "also= gives one item, n= above 1 does not go with it"
+    return tuple(Get(name, queue_name(name), get.wait_ms, get.open, peek=get.peek, with_id=with_id) for name in names)
 
 
 def parse_put_key(word: bytes) -> tuple[bytes, str] | str:

@@ -51,6 +51,14 @@ class GetSome(RareRequest, frozen=True, gc=False):
     count: int
 
 
+class GetFirst(RareRequest, frozen=True, gc=False):
+    """Get one item of the first queue that has one, in the order of `gets`. They wait alike, and the key of each is its
+    queue's name.
+    """
+
+    gets: tuple[Get, ...]
+
+
 class Touch(RareRequest, frozen=True, gc=False):
     """Restart the time-out of every open read of this connection on a queue."""
 
@@ -186,6 +194,14 @@ class MetaGet(RareRequest, frozen=True, gc=False):
     """A meta get. `get` is as in memcache; `value`: the reply shows the item, else only the requested figures."""
 
     get: Get
+    meta: Meta
+    value: bool
+
+
+class MetaGetFirst(RareRequest, frozen=True, gc=False):
+    """A meta get of the first of several queues that has an item."""
+
+    gets: tuple[Get, ...]
     meta: Meta
     value: bool
 

@@ -23,7 +23,7 @@ from staniel.protocol.client.replies import (
     StatsReply,
     Text,
 )
-from staniel.protocol.client.requests import EXPIRES_MS_MIN, TTL_MS_END, history_request
+from staniel.protocol.client.requests import EXPIRES_MS_MIN, TTL_MS_END, history_request, read_first
 from staniel.protocol.memcache import requests as memcache
 from staniel.protocol.memcache.item_requests import Get
 from staniel.protocol.memcache.replies import Replies, replies_for
@@ -75,6 +75,12 @@ many = st.booleans().flatmap(
         lambda found: memcache.GetMany(tuple(found))
     )
 )
+firsts = st.builds(
+    lambda queues, wait_ms, how: read_first(tuple(queues), wait_ms, **how),
+    st.lists(names.filter(lambda name: "," not in name), min_size=2, max_size=4, unique=True),
+    st.integers(0, 2**31 - 1),
+    st.sampled_from([{}, {"open": True}, {"peek": True}]),
+)
 monitors = st.builds(
     lambda name, seconds, most: memcache.Monitor(name.encode("latin-1"), name, seconds * 1000, most),
     names,
@@ -108,6 +114,7 @@ memcached_requests: st.SearchStrategy[Request] = (
     | keyed_sets
     | gets()
     | many
+    | firsts
     | st.builds(memcache.Delete, names, st.just(True))
     | st.builds(memcache.FlushAll, st.just(True))
     | by_id
@@ -170,7 +177,7 @@ def answers(draw: st.DrawFn, request: Request, dialect: Dialect) -> tuple[bytes,
             return draw(tables(replies))
         case memcache.DumpStats() | memcache.DumpConfig():
             return b"queue 'q' {\r\n  items=1\r\n}\r\n" + replies.end, [Dump(("queue 'q' {", "  items=1", "}"))]
-        case memcache.Get() | memcache.GetMany() | memcache.Monitor():
+        case memcache.Get() | memcache.GetMany() | memcache.GetFirst() | memcache.Monitor():
             return draw(reads(request, dialect, replies))
         case _:
             return replies.end, [Answer.END]
@@ -201,10 +208,15 @@ def tables(draw: st.DrawFn, replies: Replies) -> tuple[bytes, list[Reply]]:
 
 @st.composite
 def reads(
-    draw: st.DrawFn, request: Get | memcache.GetMany | memcache.Monitor, dialect: Dialect, replies: Replies
+    draw: st.DrawFn,
+    request: Get | memcache.GetMany | memcache.GetFirst | memcache.Monitor,
+    dialect: Dialect,
+    replies: Replies,
 ) -> tuple[bytes, list[Reply]]:
-    asked = request.gets if isinstance(request, memcache.GetMany) else (_as_get(request),)
-    if isinstance(request, memcache.Monitor):
+    asked = request.gets if isinstance(request, memcache.GetMany | memcache.GetFirst) else (_as_get(request),)
+    if isinstance(request, memcache.GetFirst):
+        asked = draw(st.sampled_from([(), *((get,) for get in asked)]))
+    elif isinstance(request, memcache.Monitor):
         asked *= draw(st.integers(0, 3))
     elif draw(st.booleans()):
         asked = asked[1:]
@@ -217,7 +229,7 @@ def reads(
         items.append(item)
     if isinstance(request, memcache.GetMany):
         return said + replies.end, [Items(tuple(items))]
-    if items and isinstance(request, memcache.Get):
+    if items and isinstance(request, memcache.Get | memcache.GetFirst):
         return said, [*items]
     return said + replies.end, [*items, Answer.END]
 

@@ -36,6 +36,41 @@ def test_items_come_back_in_order_with_flags_and_rising_ids(server: Server, kind
 
 
 @each_kind
+def test_the_first_of_several_queues_that_has_an_item_is_read(server: Server, kind: str) -> None:
+    async def body(make: Make) -> None:
+        async with make(*server.address) as client, make(*server.address) as other:
+            await client.put("mail", b"m")
+            await client.put("urgent", b"u")
+            queues = ("urgent", "mail", "reports")
+            assert (await client.peek(queues)).data == b"u"
+            got = [await client.get(queues) for _ in range(3)]
+            assert [each and (each.queue, each.data) for each in got] == [("urgent", b"u"), ("mail", b"m"), None]
+            await client.put_many("mail", [b"1", b"2"])
+            async with client.reserve(queues, wait_s=5) as item:
+                assert (item.queue, item.data) == ("mail", b"1")
+            with suppress(ZeroDivisionError):
+                async with client.reserve(queues) as item:
+                    raise ZeroDivisionError
+            second = await other.open(queues)
+            assert second == item and second.data == b"2"
+            await other.extend(second)
+            await other.confirm(second)
+            await client.put("reports", b"r")
+            batch = await client.next_items(["urgent", "reports"], 3, wait_s=1)
+            assert [each.queue for each in batch.items] == ["reports"]
+            assert (await client.next_items(queues, 0, confirm=batch.items)).not_open == []
+            assert (await client.get(["urgent"])) is None and client.is_reusable
+            for wrong in ([], ["a", "a"], ["a", "b/c"], ["a", "b,c"], ["a", ""], [str(n) for n in range(65)]):
+                with pytest.raises(ValueError, match=r"queue|word"):
+                    await client.get(wrong)
+            with pytest.raises(Refused, match="cannot hold"):
+                await client.get(["a", "b.c"])
+            assert await client.version()
+
+    play(kind, body)
+
+
+@each_kind
 def test_a_client_connects_with_its_first_request(server: Server, kind: str) -> None:
     async def body(make: Make) -> None:
         client = make(*server.address)

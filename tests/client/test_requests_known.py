@@ -12,7 +12,7 @@ from typing import get_args
 
 import pytest
 
-from staniel.broker.commands import keyed_puts, meta
+from staniel.broker.commands import first_of, keyed_puts, meta
 from staniel.broker.commands import memcache as commands
 from staniel.broker.commands.authorized import PROTOCOLS, commands_of
 from staniel.protocol.client.requests import FINALS, WRITERS
@@ -34,6 +34,7 @@ NOT_WRITTEN = {
     memcache.Pause: OF_OPERATORS,
     memcache.MetaSet: OF_META_CLIENTS,
     memcache.MetaGet: OF_META_CLIENTS,
+    memcache.MetaGetFirst: OF_META_CLIENTS,
     memcache.MetaDelete: OF_META_CLIENTS,
     memcache.MetaNoop: OF_META_CLIENTS,
     memcache.MetaDebug: OF_META_CLIENTS,
@@ -87,7 +88,7 @@ def lines_of(module: ModuleType) -> Iterable[tuple[str, str]]:
 def test_each_command_has_its_line_beside_its_handler_and_its_right() -> None:
     """As docs/protocol.md writes the line; a quoted bar of its table stands there with a backslash."""
     documented = (ROOT / "docs" / "protocol.md").read_text("utf-8").replace("\\|", "|")
-    lines = dict((*lines_of(commands), *lines_of(meta), *lines_of(keyed_puts)))
+    lines = dict((*lines_of(commands), *lines_of(meta), *lines_of(keyed_puts), *lines_of(first_of)))
     assert {f"memcache.{name}" for name in lines} == {
         f"memcache.{kind.__name__}" for kind in all_of(memcache.Request) - {Invalid, More}
     }

@@ -22,11 +22,13 @@ from staniel.protocol.memcache.requests import (
     FlushAll,
     FlushAllExpired,
     FlushExpired,
+    GetFirst,
     GetMany,
     GetSome,
     MetaDebug,
     MetaDelete,
     MetaGet,
+    MetaGetFirst,
     MetaNoop,
     MetaOpenItem,
     MetaSet,
@@ -144,6 +146,24 @@ ACCEPTED: list[tuple[bytes, Request]] = [
     (b"get q/close/open/n=3\r\n", GetSome(Get(b"q/close/open/n=3", "q", open=True, close=True), 3)),
     (b"get q/peek/n=1\r\n", Get(b"q/peek/n=1", "q", peek=True)),
     (b"get a b/n=1\r\n", GetMany((Get(b"a", "a"), Get(b"b/n=1", "b")))),
+    (b"get a/also=b\r\n", GetFirst((Get(b"a", "a"), Get(b"b", "b")))),
+    (
+        b"gets a/open/also=b,c/t=9/n=1/x\r\n",
+        GetFirst(tuple(Get(name, name.decode(), 9, open=True, with_id=True) for name in (b"a", b"b", b"c"))),
+    ),
+    (b"get a/peek/also=b\r\n", GetFirst((Get(b"a", "a", peek=True), Get(b"b", "b", peek=True)))),
+    (
+        b"mg a/t=9/open/also=b v q\r\n",
+        MetaGetFirst(
+            (Get(b"a", "a", 9, open=True), Get(b"b", "b", 9, open=True)), Meta(b"a/t=9/open/also=b", quiet=True), True
+        ),
+    ),
+    (
+        b"mg a/also=b d\r\n",
+        MetaGetFirst(
+            (Get(b"a", "a", peek=True), Get(b"b", "b", peek=True)), Meta(b"a/also=b", shown=(b"d",)), value=False
+        ),
+    ),
     (b"touch q 0\r\n", Touch("q")),
     (b"touch q 60 noreply\r\n", Touch("q", noreply=True)),
     (b"touch q/id=7 60\r\n", ExtendItem("q", 7)),

@@ -226,7 +226,7 @@ def source_options(queues: tuple[str, ...], form: str, on_corrupt: str) -> dict[
     return options | ({"queues": as_option(queues)} if queues else {})
 
 
-@pipeline.command()
+@pipeline.command(epilog="staniel pipeline archive /var/lib/staniel /srv/archive --queue jobs")
 @SPOOL
 @click.argument("out")
 @QUEUES
@@ -249,7 +249,7 @@ def archive(
     print_note(f"{rows:,} records added to {out}")
 
 
-@pipeline.command()
+@pipeline.command(epilog="staniel pipeline report /var/lib/staniel /srv/report")
 @SPOOL
 @click.argument("out", default="report", type=click.Path(file_okay=False))
 @QUEUES
@@ -274,7 +274,7 @@ def report(spool: str, out: str, queues: tuple[str, ...], form: str, on_corrupt:
         print_note(str(path))
 
 
-@pipeline.command()
+@pipeline.command(epilog="staniel pipeline replay /srv/archive --server 127.0.0.1:22133 --queue jobs --to again")
 @click.argument("source", callback=existing)
 @SERVERS
 @QUEUES
@@ -345,7 +345,7 @@ def replay(
     print_note(f"{count:,} items put{limits}")
 
 
-@pipeline.command()
+@pipeline.command(epilog="staniel pipeline drain /srv/drained --server 127.0.0.1:22133 --queue jobs")
 @click.argument("out")
 @SERVERS
 @click.option("--queue", "-q", "queues", multiple=True, required=True, help="A queue to drain.")
@@ -378,7 +378,7 @@ def drain(
     print_note(f"{rows:,} items drained to {out}")
 
 
-@pipeline.command()
+@pipeline.command(epilog="staniel pipeline verify /var/lib/staniel")
 @SPOOL
 @QUEUES
 @FORMAT
@@ -401,7 +401,7 @@ def verify(spool: str, queues: tuple[str, ...], form: str, **spark_options: Any)
     sys.exit(1 if bad else 0)
 
 
-@pipeline.command()
+@pipeline.command(epilog="staniel pipeline pack /var/lib/staniel --queue jobs")
 @SPOOL
 @QUEUES
 @click.option("--dialect", default="documents", type=click.Choice(["documents", "kestrel-2.4"]), show_default=True)
@@ -425,7 +425,7 @@ def pack(spool: str, queues: tuple[str, ...], dialect: str, **spark_options: Any
     print_note(f"{len(packed)} queues packed")
 
 
-@pipeline.command()
+@pipeline.command(epilog="staniel pipeline convert /var/lib/staniel --to libkestrel")
 @click.argument("spools", nargs=-1, required=True, callback=existing)
 @QUEUES
 @click.option("--to", "wanted", required=True, type=click.Choice(["kestrel", "libkestrel"]), help="The new format.")

@@ -24,7 +24,9 @@ MODES = [mode.value for mode in Mode]
 MB = 1 << 20
 
 
-@click.command("work")
+@click.command(
+    "work", epilog="staniel work tasks:send --queue mail -c 8\nstaniel work tasks:send -q mail --mode processes"
+)
 @click.argument("target", metavar="PACKAGE.MODULE:FUNCTION")
 @click.option("--queue", "-q", required=True, metavar="NAME", help="Queue to take items from.")
 @click.option("--concurrency", "-c", default=8, show_default=True, help="Items to work on at a time.")

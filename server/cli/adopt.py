@@ -25,7 +25,11 @@ LOSSES = 1  # exit code, as that of `journal repair`
 SHOWN_NAMES_MAX = 20
 
 
-@click.command("adopt")
+@click.command(
+    "adopt",
+    epilog="staniel adopt --dry-run /var/spool/kestrel /var/lib/staniel\n"
+    "staniel adopt /var/spool/kestrel /var/lib/staniel",
+)
 @click.argument("old", metavar="OLD_SPOOL")
 @click.argument("new", metavar="NEW_SPOOL", required=False)
 @click.option("--dry-run", is_flag=True, help="Print the result of the survey, and copy nothing.")

@@ -87,7 +87,7 @@ def _opened_store(text: str, *, writes: bool = False) -> Iterator[Store]:
 # making
 
 
-@backup.command(TAKE, cls=LiveCommand)
+@backup.command(TAKE, cls=LiveCommand, epilog="staniel backup /mnt/backups --spool /var/lib/staniel")
 @click.argument("dest")
 @click.pass_obj
 def take_one(live: Live, dest: str) -> None:
@@ -174,7 +174,7 @@ def _describe_backup(manifest: Manifest, where: str) -> str:
 # looking
 
 
-@backup.command("list")
+@backup.command("list", epilog="staniel backup list /mnt/backups")
 @click.argument("source")
 @json_option
 def list_all(source: str, as_json: bool) -> None:
@@ -219,7 +219,7 @@ def _print_list(manifests: list[Manifest], as_json: bool) -> None:
         click.echo(line)
 
 
-@backup.command("verify")
+@backup.command("verify", epilog="staniel backup verify /mnt/backups")
 @click.argument("source")
 @click.option("--backup", "backup_id", metavar="ID", help="Only this one.  [default: all]")
 @json_option
@@ -262,7 +262,7 @@ def verify(source: str, backup_id: str | None, as_json: bool) -> None:
     sys.exit(DAMAGED if faults else 0)
 
 
-@backup.command("prune")
+@backup.command("prune", epilog="staniel backup prune /mnt/backups --keep 7")
 @click.argument("source")
 @click.option("--keep", required=True, type=click.IntRange(1), metavar="N", help="Keep this many of the newest.")
 @YES
@@ -279,7 +279,7 @@ def prune(source: str, keep: int, is_sure: bool) -> None:
 # giving back
 
 
-@click.command("restore")
+@click.command("restore", epilog="staniel restore /mnt/backups /var/lib/restored")
 @click.argument("source")
 @click.argument("spool")
 @which_option

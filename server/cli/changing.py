@@ -196,7 +196,7 @@ def _run_for_parts(
     fail_with(failed)
 
 
-@live("purge")
+@live("purge", "staniel purge jobs", "staniel purge jobs --where 'age>7d' --yes")
 @queues_named()
 @click.option("--no-undo", is_flag=True, help="Remove them at once, without undo.")
 @WHERE
@@ -241,7 +241,7 @@ def _print_undo_hint(live: Live, reply: Answer) -> None:
         click.echo(f"until {utc_text(reply['undo_until_at_ms'])}, to take it back: staniel undo {reply['undo']}")
 
 
-@live("undo")
+@live("undo", "staniel undo")
 @click.argument("number", metavar="[ID]", required=False, type=click.IntRange(1))
 @click.option("--forget", is_flag=True, help="Delete what is kept to undo ID.")
 def undo(live: Live, number: int | None, forget: bool) -> None:
@@ -305,7 +305,7 @@ def _snapshot(live: Live, queue: str) -> QueueSnapshot:
     return convert(live.client.get(queue_path(queue)), QueueSnapshot)
 
 
-@live("move")
+@live("move", "staniel move jobs aside -n 100", "staniel move 'mail*' aside --where 'age>1d'")
 @queues_named("from_queues", "FROM...")
 @queue_argument("to_queue", "TO")
 @COUNT
@@ -325,7 +325,7 @@ def move(
     )
 
 
-@live("redrive")
+@live("redrive", "staniel redrive jobs-dead", "staniel redrive jobs-dead --to jobs --where 'text~timeout'")
 @queues_named()
 @click.option("--to", "to_queue", default="", help="The target.  [default: the queue whose dead letters these are]")
 @COUNT
@@ -373,7 +373,7 @@ def _move_items(
     _run_for_parts(live, parts, send, print_result, "the others stay: ")
 
 
-@live("abort")
+@live("abort", "staniel abort jobs --all")
 @queue_argument(metavar="[QUEUE]", required=False)
 @click.argument("xid", metavar="[XID]", required=False, type=click.IntRange(0))
 @click.option("--all", "is_all", is_flag=True, help="Every open read of QUEUE.")
@@ -404,7 +404,7 @@ def abort(live: Live, queue: str | None, xid: int | None, is_all: bool, number: 
     live.print_result(reply, f"gave back {counted(reply['aborted'], 'open read')}")
 
 
-@live("delete")
+@live("delete", "staniel delete aside")
 @queues_named()
 @click.option("--no-undo", is_flag=True, help="Delete it at once, without undo.")
 @YES
@@ -454,7 +454,7 @@ def delete(live: Live, queues: tuple[str, ...], no_undo: bool, is_sure: bool) ->
     _run_for_parts(live, parts, send, print_result)
 
 
-@live("pause")
+@live("pause", "staniel pause jobs --gets", "staniel pause 'mail*'")
 @queues_named()
 @click.option("--gets", is_flag=True, help="Only gets.")
 @click.option("--puts", is_flag=True, help="Only puts.")
@@ -466,7 +466,7 @@ def pause(live: Live, queues: tuple[str, ...], gets: bool, puts: bool) -> None:
     _change_pause(live, queues, "pause", gets, puts)
 
 
-@live("resume")
+@live("resume", "staniel resume jobs", "staniel resume 'mail*'")
 @queues_named()
 @click.option("--gets", is_flag=True, help="Only gets.")
 @click.option("--puts", is_flag=True, help="Only puts.")

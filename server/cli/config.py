@@ -45,7 +45,7 @@ def _load(path: str) -> Config:
         raise click.ClickException(printable(str(error))) from error
 
 
-@config.command()
+@config.command(epilog="staniel config check /etc/staniel/staniel.toml")
 @click.argument("path", metavar="FILE")
 def check(path: str) -> None:
     """Say whether a server would start with FILE, and if not, which line or key is wrong. Exit code 0: it would start.
@@ -87,7 +87,7 @@ def _find_mistakes(loaded: Config) -> Iterator[str]:
             yield f"{key}: no client can be this user: give password_hash, certificates, uids or token_file"
 
 
-@config.command()
+@config.command(epilog="staniel config show /etc/staniel/staniel.toml\nstaniel config show")
 @click.argument("path", metavar="[FILE]", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def show(path: str | None, as_json: bool) -> None:
@@ -151,7 +151,7 @@ def _as_written(kind: SettingKind, value: object) -> str:
     return kind.show(value)
 
 
-@config.command(cls=LiveCommand)
+@config.command(cls=LiveCommand, epilog="staniel config diff /etc/staniel/staniel.toml")
 @click.argument("config", metavar="FILE")
 @click.pass_obj
 def diff(live: Live, config: str) -> None:

@@ -16,7 +16,7 @@ SHOWN_ITEMS = 20
 HEADS = ("OFFSET", "ID", "AGE", "BYTES", "TRIES", "DATA")
 
 
-@live("find")
+@live("find", "staniel find jobs --where 'text~timeout'", "staniel find 'mail*' --where 'age>1h' --where 'tries>=3'")
 @queues_named()
 @click.option("--where", multiple=True, metavar="TERM", help="A condition for items; with several, all of them.")
 @click.option(

@@ -342,7 +342,7 @@ def _duration(key: str, ms: float) -> str:
     return format_duration(max(1, round(ms)))
 
 
-@click.command("import-kestrel")
+@click.command("import-kestrel", epilog="staniel config import-kestrel production.scala > staniel.toml")
 @click.argument("path", metavar="FILE.scala")
 @click.option(
     "--spool", "-s", default=SPOOL, show_default=True, metavar="DIR", help="The new server's spool, for `adopt`."

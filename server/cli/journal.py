@@ -95,7 +95,7 @@ for subcommand in (verify, stats, history, at, repair, damaged):
     journal.add_command(subcommand)
 
 
-@journal.command()
+@journal.command(epilog="staniel journal dump /var/lib/staniel --queue jobs --payload text")
 @click.argument("paths", nargs=-1, required=True, type=ExistingPath(), metavar="FILE|SPOOL...")
 @click.option("--queue", "-Q", "queues", multiple=True, help="Of a spool, only this queue's files. May be repeated.")
 @click.option("--op", "ops", multiple=True, help="Only these records: ADD, PUT, HEAD, … May be repeated.")
@@ -133,7 +133,7 @@ def dump(
     sys.exit(0 if all(whole) else 1)
 
 
-@journal.command()
+@journal.command(epilog="staniel journal convert /var/lib/staniel --to libkestrel --queue jobs")
 @click.argument("path", metavar="SPOOL", type=ExistingPath(file_okay=False))
 @click.option("--queue", "-Q", "queues", multiple=True, required=True, help="The queue. May be repeated.")
 @click.option("--to", "wanted", required=True, type=click.Choice([kind.value for kind in Format]), help="The format.")

@@ -19,7 +19,7 @@ from staniel.server.clock import wall_ms
 from staniel.server.text import counted, human_duration, human_size, printable, table
 
 
-@click.command()
+@click.command(epilog="staniel journal damaged /var/lib/staniel")
 @click.argument("spool", type=ExistingPath(file_okay=False))
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option(

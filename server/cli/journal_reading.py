@@ -128,7 +128,7 @@ def moment_text(at_ms: int | None) -> str:
 # stats
 
 
-@click.command()
+@click.command(epilog="staniel journal stats /var/lib/staniel")
 @click.argument("folder", metavar="SPOOL", type=ExistingPath(file_okay=False))
 @click.option("--queue", "-Q", "queues", multiple=True, help="Only this queue. May be repeated.")
 @json_option
@@ -206,7 +206,7 @@ def _line_text(name: str, line: LineStats, queue_stats: QueueStats) -> str:
 # history
 
 
-@click.command()
+@click.command(epilog="staniel journal history jobs jobs:0 --spool /var/lib/staniel")
 @click.argument("queue")
 @click.argument("item_id", metavar="ID")
 @spool_option
@@ -268,7 +268,7 @@ def _time_text(event: Event) -> str:
 # at
 
 
-@click.command()
+@click.command(epilog="staniel journal at 2h jobs --spool /var/lib/staniel")
 @click.argument("moment", type=Moment())
 @click.argument("queue")
 @spool_option

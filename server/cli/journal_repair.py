@@ -27,7 +27,7 @@ from staniel.server.progress import Ticker
 from staniel.server.text import counted, printable
 
 
-@click.command()
+@click.command(epilog="staniel journal repair /var/lib/staniel --to /var/lib/repaired")
 @click.argument("paths", nargs=-1, required=True, type=ExistingPath(), metavar="SPOOL|FILE...")
 @click.option("--to", "target", required=True, type=click.Path(), metavar="DIR", help="A new or empty folder.")
 @json_option

@@ -46,11 +46,13 @@ STATUSES = ("up", "writeavoid", "readonly", "quiescent")
 Callback = Callable[..., Any]
 
 
-def live(name: str) -> Callable[[Callback], click.Command]:
-    """Return a decorator that makes a function a command of this file; the function gets its Live first."""
+def live(name: str, *examples: str) -> Callable[[Callback], click.Command]:
+    """Return a decorator that makes a function a command of this file; the function gets its Live first. A test runs
+    the examples of `--help`.
+    """
 
     def make(function: Callback) -> click.Command:
-        made = click.command(name, cls=LiveCommand)(click.pass_obj(function))
+        made = click.command(name, cls=LiveCommand, epilog="\n".join(examples))(click.pass_obj(function))
         COMMANDS[name] = made
         return made
 
@@ -81,7 +83,7 @@ COUNT = click.option("--count", "-n", type=click.IntRange(1), help="How many ite
 # looking
 
 
-@live("queues")
+@live("queues", "staniel queues", "staniel queues --prefix mail --json")
 @click.option("--prefix", default="", help="Only queues whose names begin with this.")
 def queues(live: Live, prefix: str) -> None:
     """List the queues: their items, ages and clients.
@@ -128,7 +130,7 @@ shown_bytes_option = click.option(
 )
 
 
-@live("peek")
+@live("peek", "staniel peek jobs -n 5", "staniel peek jobs --offset 100 --format hex")
 @queue_argument()
 @click.option("--count", "-n", default=20, show_default=True, type=click.IntRange(1), help="How many items.")
 @click.option("--offset", default=0, show_default=True, type=click.IntRange(0), help="How many to skip.")
@@ -192,7 +194,7 @@ def _bytes_of(encoding: str, data: str) -> bytes:
     return b64decode(data) if encoding == "base64" else data.encode("utf-8", "surrogatepass")
 
 
-@live("open")
+@live("open", "staniel open jobs")
 @queue_argument()
 def open_reads(live: Live, queue: str) -> None:
     """Show the open reads of QUEUE, their clients and times; the oldest first."""
@@ -225,7 +227,7 @@ def _fetch_all(live: Live, path: str) -> list[Any]:
             return entries
 
 
-@live("clients")
+@live("clients", "staniel clients --spool /var/lib/staniel")
 def clients(live: Live) -> None:
     """List the connections, the oldest first.
 
@@ -251,7 +253,7 @@ def clients(live: Live) -> None:
     echo_table(heads, rows, "ADDRESS", "NAME", "PROTOCOL", "STATE", "WAITS FOR")
 
 
-@live("health")
+@live("health", "staniel health", "staniel health --json --spool /var/lib/staniel")
 def health(live: Live) -> None:
     """Say whether clients are served, what is wrong, and what to do about it.
 
@@ -268,7 +270,7 @@ def health(live: Live) -> None:
     sys.exit(0 if shown.ready_for_puts else NOT_READY)
 
 
-@live("status")
+@live("status", "staniel status", "staniel status readonly")
 @click.argument("wanted", metavar="[STATUS]", required=False, type=click.Choice(STATUSES))
 def status(live: Live, wanted: str | None) -> None:
     """Show the server, or change its status.
@@ -302,7 +304,7 @@ def status(live: Live, wanted: str | None) -> None:
         click.echo(f"{name + ':':<15}{printable(value)}")
 
 
-@live("audit")
+@live("audit", "staniel audit -n 50")
 @click.option("--count", "-n", default=20, show_default=True, type=click.IntRange(1, KEPT), help="How many entries.")
 def audit(live: Live, count: int) -> None:
     """Show the operations on queues and the server, and who requested them; the newest last.
@@ -347,7 +349,7 @@ def _audit_row(entry: AuditEntry) -> list[str]:
 # items
 
 
-@live("put")
+@live("put", "staniel put jobs 'resize 17.png' --expires 2h", "staniel put jobs - < order.json")
 @queue_argument()
 @click.argument("data", required=False, metavar="[DATA|-]")
 @click.option(
@@ -375,7 +377,7 @@ def _read_input(is_implied: bool) -> bytes:
     return sys.stdin.buffer.read()
 
 
-@live("get")
+@live("get", "staniel get jobs > item", "staniel get jobs -n 10")
 @queue_argument()
 @click.option("--count", "-n", type=click.IntRange(1), help="At most so many items; a line end follows each.")
 @click.option("--format", "form", type=click.Choice([TEXT, HEX, RAW]), help="[default: text on a terminal, else raw]")
@@ -432,7 +434,7 @@ def _print_items(items: list[bytes], form: str, with_ends: bool) -> None:
             click.echo(data.hex(" ") if form == HEX else printable_bytes(data))
 
 
-@live("reload")
+@live("reload", "staniel reload --spool /var/lib/staniel")
 def reload(live: Live) -> None:
     """Make the server read its configuration again."""
     reply = live.client.post("/api/reload")
@@ -440,7 +442,7 @@ def reload(live: Live) -> None:
     live.print_result(reply, "reloaded" + (f"; only a restart takes over {later}" if later else ""))
 
 
-@live("stop")
+@live("stop", "staniel stop", "staniel stop --yes --config /etc/staniel/staniel.toml")
 @YES
 def stop(live: Live, is_sure: bool) -> None:
     """Stop the server as SIGTERM does: everything acknowledged is kept."""

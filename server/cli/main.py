@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -41,6 +42,7 @@ COMMANDS = {  # by name: the module of this folder that is loaded for it, and it
     "user": ("user", "user"),
 }
 HELP = {"help_option_names": ["-h", "--help"]}
+EXAMPLES = "\b\nExamples:\n"
 
 
 def groups() -> dict[str, tuple[str, ...]]:
@@ -57,10 +59,10 @@ class Commands(click.Group):
         return [name for names in groups().values() for name in names]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        from staniel.server.cli.examples import with_examples
-
         command = self._load(ctx, cmd_name)
-        return with_examples(command, cmd_name) if command is not None else None
+        if command is not None:
+            _head_examples(command)
+        return command
 
     def _load(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name == "pipeline":
@@ -100,6 +102,17 @@ class Commands(click.Group):
                 )
 
 
+def _head_examples(command: click.Command) -> None:
+    """Put a heading over the examples with which the help of `command` ends, and the commands of a group. They are its
+    epilog, one a line.
+    """
+    if command.epilog and not command.epilog.startswith(EXAMPLES):
+        command.epilog = EXAMPLES + indent(command.epilog, "  ")
+    if isinstance(command, click.Group):
+        for inner in command.commands.values():
+            _head_examples(inner)
+
+
 @click.group(cls=Commands, context_settings=HELP)
 @click.version_option(VERSION_LINE, "--version", "-V", message="%(version)s")
 def main() -> None:
@@ -111,7 +124,7 @@ def main() -> None:
     """
 
 
-@main.command()
+@main.command(epilog="staniel serve --config /etc/staniel/staniel.toml\nstaniel serve --port 22200 --spool /tmp/try")
 @click.option("--config", "-c", "path", type=click.Path(dir_okay=False), help="TOML file; see docs/config.md.")
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", "-p", type=click.IntRange(0, 65535), help="Memcache port; 0 picks one.  [default: 22133]")
@@ -187,7 +200,7 @@ def _ping_target(ctx: click.Context) -> tuple[str, Callable[[float], PingAnswer]
     return ping_server.prepare(ctx)
 
 
-@main.command()
+@main.command(epilog="staniel ping\nstaniel ping --port 22200 --alive")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address of the server.")
 @click.option("--port", "-p", default=22133, show_default=True, type=click.IntRange(1, 65535), help="Memcache port.")
 @click.option("--unix", "path", default="", metavar="PATH", help="Unix socket of the server, instead of a port.")

@@ -17,7 +17,7 @@ HEADS = ("ID", "OPERATION", "QUEUE", "TO", "STATE", "DONE", "TOTAL", "PER S", "L
 LEFT = ("OPERATION", "QUEUE", "TO", "STATE", "BEGAN", "ENDED", "BY", "WHY")
 
 
-@live("operations")
+@live("operations", "staniel operations")
 @click.argument("number", metavar="[ID]", required=False, type=click.IntRange(1))
 @click.option("--cancel", "is_cancelled", is_flag=True, help="End operation ID between two items.")
 def operations(live: Live, number: int | None, is_cancelled: bool) -> None:

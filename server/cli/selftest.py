@@ -25,7 +25,7 @@ SECONDS_DEFAULT = 10.0
 UNSEEN = "A disk that lies about its cache cannot be seen from here, only in a power cut: see --write."
 
 
-@click.command()
+@click.command(epilog="staniel selftest /var/lib\nstaniel selftest /var/lib --seconds 3600 --json")
 @click.argument("folder", type=ExistingPath(file_okay=False), metavar="DIR")
 @click.option(
     "--seconds",

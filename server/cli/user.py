@@ -15,7 +15,7 @@ def user() -> None:
     """Prepare users of a configuration."""
 
 
-@user.command(name="hash")
+@user.command(name="hash", epilog="staniel user hash < password")
 def hash_() -> None:
     """Read a password and print its hash, for [users.NAME] password_hash or the first line of password_file.
 

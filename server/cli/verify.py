@@ -51,7 +51,7 @@ class Total(Struct):
         self.refused += bool(inspection.refusal)
 
 
-@click.command()
+@click.command(epilog="staniel journal verify /var/lib/staniel")
 @click.argument("spool", type=ExistingPath(file_okay=False))
 @click.option("--queue", "-Q", "queues", multiple=True, help="Only this queue's files. May be repeated.")
 @click.option(

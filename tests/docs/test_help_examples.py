@@ -13,46 +13,30 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import click
 import pytest
 
-from staniel.server.cli.examples import EXAMPLES
-from staniel.server.cli.main import main
+from staniel.server.cli.live_command import LiveCommand
 from tests.docs.test_commands import why_wrong
 from tests.server.cli.test_import_kestrel import CURRENT
 from tests.server.cli.test_top import Terminal
+from tests.support.examples import COMMANDS, EXAMPLES
 from tests.support.process import STANIEL, Server, run_staniel, running, until
 from tests.support.transcripts import free_port
 from tests.support.wire import Wire
 
 SECONDS_MAX = 60
 SELFTEST_SECONDS_MAX = 300
-ASKS = ("purge", "move", "redrive", "abort", "delete", "stop", "backup prune")
-ON_A_SERVER = (
-    *(
-        "ping",
-        "health",
-        "status",
-        "clients",
-        "put",
-        "queues",
-        "peek",
-        "find",
-        "open",
-        "get",
-        "pause",
-        "resume",
-        "abort",
-    ),
-    *("move", "redrive", "purge", "undo", "delete", "operations", "audit", "config diff", "reload", "backup take"),
-)
-"""In an order in which each finds what it is for; `stop` comes after them."""
-OF_FILES = (
-    *("backup list", "backup verify", "backup prune", "restore", "config check", "config show", "user hash", "adopt"),
-    *("config import-kestrel", "journal stats", "journal verify", "journal dump", "journal at", "journal history"),
-    *("journal damaged", "journal repair", "journal convert"),
-)
 ALONE = {"serve", "stop", "top", "work", "selftest"}
+"""The commands whose examples have a test of their own below."""
+ON_A_SERVER = [
+    words
+    for words, command in COMMANDS.items()
+    if (isinstance(command, LiveCommand) or words == "ping") and words not in ALONE
+]
+OF_FILES = sorted(
+    (words for words in COMMANDS if words not in (*ON_A_SERVER, *ALONE) and not words.startswith("pipeline ")),
+    key=lambda words: words == "journal convert",  # after those that read the spool
+)
 CONFIG = """
 [queues.jobs]
 max_deliveries = 1
@@ -60,32 +44,14 @@ dead_letter_queue = "jobs-dead"
 """
 
 
-def leaves(command: click.Command, context: click.Context, words: str = "") -> Iterator[tuple[str, click.Command]]:
-    """Each command that is no group, by its words."""
-    if not isinstance(command, click.Group):
-        yield words.strip(), command
-        return
-    for name in command.list_commands(context):
-        found = command.get_command(context, name)
-        assert found is not None
-        yield from leaves(found, click.Context(found, context, name), f"{words} {name}")
-
-
-def test_every_command_has_one_or_two_examples_and_its_help_shows_them() -> None:
-    found = dict(leaves(main, click.Context(main, info_name="staniel")))
-    assert set(EXAMPLES) == set(found)
-    for words, examples in EXAMPLES.items():
-        assert 1 <= len(examples) <= 2
-        told = (found[words].epilog or "").splitlines()
-        assert told == ["\b", "Examples:", *[f"  {each}" for each in examples]]
-        own = words.replace("backup take", "backup")
-        for each in examples:
-            assert re.match(rf"staniel {own}\b", each) and why_wrong(each.removeprefix("staniel ")) == ""
-
-
-def test_every_example_is_run() -> None:
-    pipelines = {words for words in EXAMPLES if words.startswith("pipeline ")}
-    assert {*ON_A_SERVER, *OF_FILES, *ALONE} == set(EXAMPLES) - pipelines
+@pytest.mark.parametrize("words", COMMANDS)
+def test_a_command_has_one_or_two_examples_of_it_that_the_program_knows(words: str) -> None:
+    examples = EXAMPLES[words]
+    assert 1 <= len(examples) <= 2
+    assert COMMANDS[words].epilog == "\b\nExamples:\n" + "\n".join([f"  {each}" for each in examples])
+    own = words.replace("backup take", "backup")
+    for each in examples:
+        assert re.match(rf"staniel {own}\b", each) and why_wrong(each.removeprefix("staniel ")) == ""
 
 
 @pytest.mark.parametrize("words", ["purge", "journal dump", "work"])
@@ -113,7 +79,8 @@ class Place:
         (folder / "kestrel").mkdir()
 
     def run(self, words: str, example: str) -> None:
-        if words in ASKS and "--yes" not in example:
+        asks = any("--yes" in option.opts for option in COMMANDS[words].params)
+        if asks and "--yes" not in example:
             example += " --yes"
         if example == "staniel ping":
             example += f" --port {self.server.port}"
@@ -129,15 +96,13 @@ class Place:
         assert "Traceback" not in done.stderr
 
 
-def prepare(words: str, wire: Wire) -> None:
-    """Put what the examples of a command are about."""
-    if words in ("peek", "find", "get", "move", "purge", "redrive", "delete"):
-        for queue in ("jobs", "mail", "mails", "jobs-dead", "aside"):
-            for number in range(12):
-                assert wire.put(queue, b"timeout %d" % number) == b"STORED"
-    if words in ("open", "abort"):
-        wire.put("jobs", b"1")
-        assert wire.get("jobs/open") is not None
+def prepare(wire: Wire) -> None:
+    """Put what the examples of commands on a server are about, whatever an example before has paused."""
+    for queue in ("jobs", "mail", "mails", "jobs-dead", "aside"):
+        wire.ask(f"resume {queue}".encode())
+        for number in range(12):
+            assert wire.put(queue, b"timeout %d" % number) == b"STORED"
+    assert wire.get("jobs/open") is not None
 
 
 @pytest.fixture
@@ -149,13 +114,11 @@ def place(tmp_path: Path) -> Iterator[Place]:
 @pytest.mark.slow
 def test_the_examples_of_commands_on_a_server_do_what_they_are_for(place: Place) -> None:
     for words in ON_A_SERVER:
-        with Wire(place.server.address) as wire:
-            prepare(words, wire)
-            for example in EXAMPLES[words]:
-                if words in ("redrive", "purge"):
-                    prepare(words, wire)
+        for example in EXAMPLES[words]:
+            with Wire(place.server.address) as wire:
+                prepare(wire)
                 place.run(words, example)
-            wire.ask(b"status up")
+                wire.ask(b"status up")
 
 
 @pytest.mark.slow

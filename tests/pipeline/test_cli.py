@@ -15,11 +15,11 @@ from pyspark.sql import SparkSession
 
 from staniel.pipeline import requirements, sessions
 from staniel.pipeline.cli import pipeline, reason
-from staniel.server.cli.examples import EXAMPLES
 from tests.pipeline.spools import contents, history, replayed, write
 from tests.pipeline.test_cmdlog_views import write as write_log
 from tests.pipeline.test_drain import fill, server_address
 from tests.pipeline.test_live_source import taken
+from tests.support.examples import EXAMPLES
 from tests.support.process import running
 from tests.support.records import NOW_MS, addx
 from tests.support.wire import Wire

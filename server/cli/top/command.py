@@ -22,7 +22,7 @@ INSTALL = "top draws with rich, an extra: pip install 'staniel[top]'"
 SORTS = tuple(column.title.lower().removesuffix("/s") for column in COLUMNS)
 
 
-@click.command("top", cls=LiveCommand)
+@click.command("top", cls=LiveCommand, epilog="staniel top --sort age\nstaniel top --once --filter mail")
 @click.option("--interval", default=INTERVAL_S, show_default=True, type=PERIOD, help="Seconds between frames.")
 @click.option(
     "--sort", default="items", show_default=True, type=click.Choice(SORTS), help="The column to sort by at first."

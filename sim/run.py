@@ -10,6 +10,7 @@ from staniel.sim.hub.keys import KeyRun
 from staniel.sim.hub.limits import LimitRun
 from staniel.sim.hub.redrives import RedriveRun
 from staniel.sim.hub.run import HubRun
+from staniel.sim.hub.several import SeveralRun
 from staniel.sim.hub.shares import ShareRun
 from staniel.sim.hub.users import UserRun
 from staniel.sim.jobs.run import JobRun
@@ -33,6 +34,8 @@ def history_of(seed_plan: SeedPlan) -> History:
             return IdRun(seed_plan)
         if profile.keyed:
             return KeyRun(seed_plan)
+        if profile.several:
+            return SeveralRun(seed_plan)
         return (UserRun if profile.users else LimitRun if profile.limits else HubRun)(seed_plan)
     return JobRun(seed_plan) if seed_plan.profile.jobs else QueueRun(seed_plan)
 

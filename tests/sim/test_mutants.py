@@ -24,6 +24,7 @@ from staniel.sim.mutants.queues import MUTANTS
 from staniel.sim.mutants.redo import MUTANTS as OF_REDO
 from staniel.sim.mutants.redrives import MUTANTS as OF_REDRIVES
 from staniel.sim.mutants.settings import MUTANTS as OF_SETTINGS
+from staniel.sim.mutants.several import MUTANTS as OF_SEVERAL
 from staniel.sim.mutants.starts import MUTANTS as OF_STARTS
 from staniel.sim.mutants.streams import MUTANTS as OF_STREAMS
 from staniel.sim.mutants.syncs import MUTANTS as OF_SYNCS
@@ -96,7 +97,7 @@ FROM = {
 """Where to look first, as mutants.md has it: a matter of time alone."""
 assert OF_JOBS is OF_HUBS is OF_STREAMS is OF_PACKS is OF_REDO is OF_SETTINGS is OF_SYNCS is OF_TRANSFERS
 assert OF_TRANSFERS is OF_UNDO is OF_LIMITS is OF_USERS is OF_STARTS is OF_EQUAL_ITEMS is OF_CLOCKS
-assert OF_CLOCKS is OF_IDS is OF_KEYS is OF_REDRIVES is MUTANTS  # each file adds its own
+assert OF_CLOCKS is OF_IDS is OF_KEYS is OF_REDRIVES is OF_SEVERAL is MUTANTS  # each file adds its own
 
 
 @pytest.mark.parametrize("what", MUTANTS)

@@ -36,7 +36,7 @@ from staniel.broker.leases import Lease, Leases
 from staniel.broker.limits_reached import LimitsReached
 from staniel.broker.maintenance.scheduler import MaintenanceScheduler
 from staniel.broker.operations.audit import Audit
-from staniel.broker.operations.deletions import Deletions, Undeleted
+from staniel.broker.operations.deletions import DeletionRefused, Deletions
 from staniel.broker.operations.pauses import Pauses
 from staniel.broker.operations.running import ClientSide, Operations, OperationTools
 from staniel.broker.operations.undo import Undos
@@ -73,7 +73,7 @@ from staniel.queues.interfaces import Journal, NoJournal
 from staniel.queues.item import Delivery, Item
 from staniel.queues.journal_view import JournalView
 from staniel.queues.queue import Queue
-from staniel.queues.registry import Queues, Refused
+from staniel.queues.registry import QueueRefused, Queues
 from staniel.queues.time_outs import Ended
 
 if TYPE_CHECKING:
@@ -103,8 +103,8 @@ Load = Callable[[], Config]
 
 
 class Broker:
-    """The server of one spool. Takes the spool's lock; raises SpoolError, or Locked if another process has it. `workq`
-    is set if `serves_jobs`.
+    """The server of one spool. Takes the spool's lock; raises SpoolError, or AlreadyLocked if another process has it.
+    `workq` is set if `serves_jobs`.
     """
 
     __slots__ = (  # more than thirty: without slots Python would find them slowly
@@ -833,7 +833,7 @@ class Broker:
         is_bare = is_searched and JournalView(queue).is_bare
         if is_bare and not self.deletions.must_wait(queue) and not self.put_keys.has_keys(queue.name):
             took += CHANGED_COST
-            with suppress(Undeleted):  # tried again in the next round
+            with suppress(DeletionRefused):  # tried again in the next round
                 self.deletions.delete(queue, now_ms)
                 self.queues.expired += 1
         return took
@@ -841,7 +841,7 @@ class Broker:
     def _new_journal(self, name: str, config: QueueConfig, now_ms: int) -> Journal:
         self.streams.check(name)
         if why := self.spool.name_error(name):
-            raise Refused(why, client=True)
+            raise QueueRefused(why, client=True)
         is_stream = self.spool.format_of(name, config) is Format.LIBKESTREL
         journal: Journal = (self.streams if is_stream else self.spool).create(name, config, now_ms)
         # A get on the new queue may reply that it is empty only when the erasure of its predecessor is durable.

@@ -6,7 +6,7 @@ from staniel.broker.access import why_unreadable
 from staniel.broker.config.schema import WorkqSettings
 from staniel.broker.events import EventSink, Level
 from staniel.journal.disk.ballast import Ballast
-from staniel.journal.disk.fs import Locked
+from staniel.journal.disk.fs import AlreadyLocked
 from staniel.journal.disk.refusals import described
 from staniel.journal.errors import Damage
 from staniel.journal.spool import Spool, SpoolError
@@ -71,7 +71,7 @@ class JobService:
             fs.lock(f"{self.folder}/{workq_files.APPEND_LOCK}")
             self._spool.clear_held(f"{self.folder}/{JOBS_HELD}")
             fs.sync_folder(self.folder)
-        except Locked as locked:
+        except AlreadyLocked as locked:
             why = f"the command log {self.folder} is in use by {locked.holder or 'another server'}"
             raise SpoolError(f"{why}; stop it, or give another folder with --cmdlog-path") from None
         except OSError as error:
@@ -106,7 +106,7 @@ class JobService:
             for job in replay.unended():
                 if job.state is LEASED:
                     self.log.timed_out(job, now_ms)
-        except Locked:
+        except AlreadyLocked:
             why = f"the command log {self.folder} is being cleaned by another program ({workq_files.READ_LOCK})"
             raise SpoolError(f"{why}; wait for it") from None
         except OSError as error:

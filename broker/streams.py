@@ -23,7 +23,7 @@ from staniel.journal.spool_listing import SpoolListing
 from staniel.queues.config import Format, QueueConfig
 from staniel.queues.interfaces import Journal
 from staniel.queues.names import parent_of
-from staniel.queues.registry import Queues, Refused
+from staniel.queues.registry import QueueRefused, Queues
 
 RECLAIMED_BYTES_MIN = 4 << 10  # a block of the file system
 RECLAIMED_AT_ONCE = 64  # families in one turn
@@ -159,17 +159,17 @@ class StreamQueues:
             self._report(Level.WARNING, "journal.format", queue=name, found=present.value, hint=hint)
 
     def check(self, name: str) -> None:
-        """Check that `name` may be used. Raises Refused if it belongs to a queue that cannot be served, because its
-        files must stay as they are.
+        """Check that `name` may be used. Raises QueueRefused if it belongs to a queue that cannot be served, because
+        its files must stay as they are.
         """
         parent = parent_of(name) or name
         if parent in self._blocked:
-            raise Refused(f"queue {parent} is not available: {self._blocked[parent]}", client=False)
+            raise QueueRefused(f"queue {parent} is not available: {self._blocked[parent]}", client=False)
 
     def create(self, name: str, config: QueueConfig, now_ms: int) -> Journal:
-        """Create the journal of a new queue. Raises Refused or OSError."""
+        """Create the journal of a new queue. Raises QueueRefused or OSError."""
         if why := stream_name_error(name):
-            raise Refused(why, client=True)
+            raise QueueRefused(why, client=True)
         return self.store.create(name, config, self._queues.config_of, now_ms)
 
     def look_after(self, member: GroupMember, now_ms: int) -> None:

@@ -41,7 +41,7 @@ from staniel.queues.interfaces import Admission, Reason
 from staniel.queues.item import Delivery, Item, item_with, past_bytes
 from staniel.queues.past import PAST_BYTES_MAX, Why, next_past
 from staniel.queues.queue import Queue, QueueState
-from staniel.queues.registry import Queues, Refused
+from staniel.queues.registry import QueueRefused, Queues
 
 ASIDE_BYTES_MAX = 1 << 20  # of payload of one queue, in memory outside its line
 RETRY_MS = 1000
@@ -276,7 +276,7 @@ class Transfers:
             return
         try:
             target = self.queues.make(name, now_ms)
-        except Refused as refused:
+        except QueueRefused as refused:
             self.rate_limited(Level.ERROR, "transfer.stuck", now_ms, source=source.name, target=name, why=refused.why)
             self._retry_later(transfer, now_ms)
             return

@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 from msgspec import Struct
 
 from staniel.journal.disk.fs import Fs
-from staniel.journal.errors import Corrupt, NeedMore, Truncated
+from staniel.journal.errors import CorruptRecord, IncompleteRecord, TruncatedRecord
 
 PIECE_BYTES = 1 << 20
 
@@ -54,7 +54,7 @@ class Dumper(Protocol):
 
     def row(self, data: bytes, at: int, end: int, rest_bytes: int, offset: int) -> Row | None:
         """Return the record at byte `at` of `data`, which is byte `offset` of the file; None if the data ends before
-        the file does. Raises NeedMore if the record continues behind `data`, Corrupt if it is damaged.
+        the file does. Raises IncompleteRecord if the record continues behind `data`, CorruptRecord if it is damaged.
         """
 
     def skip(self, data: bytes, at: int, end: int) -> tuple[int, int, int]:
@@ -93,7 +93,7 @@ Read = TypeVar("Read", Row, Run)
 
 
 def rows(fs: Fs, path: str, dumper: Dumper) -> Iterator[Row]:
-    """Yield every record of a file. Raises Corrupt at the first damaged one, with its byte in the file; raises
+    """Yield every record of a file. Raises CorruptRecord at the first damaged one, with its byte in the file; raises
     OSError.
     """
     return _pieces(fs, path, dumper.start, dumper.row)
@@ -129,10 +129,10 @@ def _pieces(fs: Fs, path: str, start: int, read: Callable[[bytes, int, int, int,
                     return
                 yield record
                 at += record.size
-        except NeedMore:
+        except IncompleteRecord:
             if not rest_bytes:
-                raise Truncated(at=offset + at) from None
-        except Corrupt as error:
+                raise TruncatedRecord(at=offset + at) from None
+        except CorruptRecord as error:
             error.at = offset + at
             raise
         offset += at

@@ -1,7 +1,8 @@
 """Errors about unreadable bytes of a journal file, for all formats: exceptions for readers, and values for reports.
 
 An incomplete record at the end of the current file is not damage: the server was killed while it wrote the record,
-nothing about it was promised, and the next start cuts it off. That is `Truncated`; everything else is `Corrupt`.
+nothing about it was promised, and the next start cuts it off. That is `TruncatedRecord`; everything else is
+`CorruptRecord`.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ CUT_SHORT = "the file ends inside a record"
 TORN_BYTES_MAX = 32 << 20  # twice the default size of the largest item
 
 
-class NeedMore(Exception):
+class IncompleteRecord(Exception):
     """The signal that a record continues behind the given bytes."""
 
 
-class Corrupt(Exception):
+class CorruptRecord(Exception):
     """The error for an unreadable record, which starts at byte `at`; more bytes would not help. `at` counts from the
     start of the given piece. A caller that reads a file in pieces makes it an offset of the file.
     """
@@ -27,18 +28,18 @@ class Corrupt(Exception):
         self.at = at
 
 
-class Truncated(Corrupt):
+class TruncatedRecord(CorruptRecord):
     """The error for a file that ends inside a record: a torn write, if the file was being written."""
 
     def __init__(self, why: str = CUT_SHORT, at: int = 0) -> None:
         super().__init__(why, at)
 
 
-def past_end(size: int, left_bytes: int) -> Corrupt:
+def past_end(size: int, left_bytes: int) -> CorruptRecord:
     """Return the error for a block that claims `size` bytes although the file has only `left_bytes` more. If those are
     more than any record can have, the size must be wrong, and the file is not cut off.
     """
-    kind = Truncated if left_bytes <= TORN_BYTES_MAX else Corrupt
+    kind = TruncatedRecord if left_bytes <= TORN_BYTES_MAX else CorruptRecord
     return kind(f"a block of {size} bytes, only {left_bytes} are left")
 
 

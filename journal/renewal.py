@@ -14,7 +14,7 @@ from contextlib import suppress
 from msgspec import Struct
 
 from staniel.journal.disk.failed_sync import NUMBER, FailedSyncMarker, RenewalGroup, SuspectPaths, number_of
-from staniel.journal.disk.fs import Locked, try_to_remove
+from staniel.journal.disk.fs import AlreadyLocked, try_to_remove
 from staniel.journal.disk.unsynced_names import UnsyncedNames
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.install import is_empty_pack
@@ -234,7 +234,7 @@ class Renewal:
             names = {name for name, _ in self.fs.list(folder)}
             if workq_files.APPEND_LOCK in names:
                 self._releases.append(self.fs.hold(f"{folder}/{workq_files.APPEND_LOCK}", shared=False))
-        except (FileNotFoundError, NotADirectoryError, Locked):
+        except (FileNotFoundError, NotADirectoryError, AlreadyLocked):
             return False
         return True
 

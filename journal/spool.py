@@ -16,7 +16,15 @@ from staniel.journal.convert_plan import UNREADABLE, UnreadablePlan, carry_out
 from staniel.journal.copy_mark import UNFINISHED
 from staniel.journal.disk.ballast import Ballast
 from staniel.journal.disk.failed_sync import ROOM_SUFFIX, FailedSyncMarker
-from staniel.journal.disk.fs import Fs, JournalFailure, Locked, Misplaced, is_missing, remove_each, sync_name
+from staniel.journal.disk.fs import (
+    AlreadyLocked,
+    FilesMisplaced,
+    Fs,
+    JournalFailure,
+    is_missing,
+    remove_each,
+    sync_name,
+)
 from staniel.journal.disk.quarantine import quarantine, quarantine_entry
 from staniel.journal.disk.refusals import described, remedy
 from staniel.journal.disk.removal import Unremoved
@@ -125,8 +133,8 @@ class Spool:
     """The journals of one folder, in both formats."""
 
     def __init__(self, fs: Fs, folder: str, redo_log_bytes: int = 0) -> None:
-        """Take the lock and prepare the folder. Raises SpoolError, or staniel.journal.disk.fs.Locked if another server
-        has the lock.
+        """Take the lock and prepare the folder. Raises SpoolError, or staniel.journal.disk.fs.AlreadyLocked if another
+        server has the lock.
 
         `redo_log_bytes`: the size of the redo log, which is created when there is something to write; 0: no log;
         CHECKSUMS_ONLY: a log of checksums.
@@ -217,14 +225,14 @@ class Spool:
     def _lock(self) -> None:
         try:
             self.fs.lock(f"{self.own}/{LOCK}")
-        except Locked as locked:
-            raise Locked(f"{locked.holder or 'another process'} ({self.folder})") from None
+        except AlreadyLocked as locked:
+            raise AlreadyLocked(f"{locked.holder or 'another process'} ({self.folder})") from None
 
     def check_files_in_place(self) -> bool:
         """Verify that the files are where this process has opened them. Return False if one should be checked again
         soon.
 
-        Raises Misplaced.
+        Raises FilesMisplaced.
         """
         lock = f"{self.own}/{LOCK}"
         try:
@@ -232,12 +240,14 @@ class Spool:
         except OSError:  # the disk cannot say
             return True
         if not is_here:
-            raise Misplaced(f"the spool {self.folder} was removed, moved, unmounted or mounted over: {lock} is another")
+            raise FilesMisplaced(
+                f"the spool {self.folder} was removed, moved, unmounted or mounted over: {lock} is another"
+            )
         path = self.fs.find_misplaced()
         if not path and self.redo.takes_data:
             path = self.redo.find_lost()
         if path:
-            raise Misplaced(f"{path} was removed, moved or cut short by another program")
+            raise FilesMisplaced(f"{path} was removed, moved or cut short by another program")
         return self.fs.suspect is None
 
     def name_error(self, name: str) -> str:

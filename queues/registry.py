@@ -25,7 +25,7 @@ from staniel.queues.time_outs import EndedReads
 ABSENT_MAX = 1000
 
 
-class Refused(Exception):
+class QueueRefused(Exception):
     """The error for a queue that cannot be created or served. `client`: True if the mistake is the client's. The text
     is for the client.
     """
@@ -62,7 +62,7 @@ class Target(Struct, frozen=True):
 
 class Queues:
     """Queues by name. `config_of` resolves settings, `journal_of` makes a new queue's journal and may raise OSError or
-    Refused.
+    QueueRefused.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Queues:
         return self.by_name.get(name) or self.hidden_by_alias.get(name)
 
     def make(self, name: str, now_ms: int) -> Queue:
-        """Return the queue; create it if there is none. Raises Refused."""
+        """Return the queue; create it if there is none. Raises QueueRefused."""
         queue = self.by_name.get(name)
         if queue is None:
             self._check_name(name)
@@ -121,8 +121,8 @@ class Queues:
         return queue
 
     def make_for_client(self, name: str, now_ms: int) -> Queue:
-        """Return the queue as `make` does, within the limits for clients. Raises Refused and TryNextTurn; nothing has
-        been done then.
+        """Return the queue as `make` does, within the limits for clients. Raises QueueRefused and TryNextTurn; nothing
+        has been done then.
         """
         queue = self.by_name.get(name)
         if queue is not None:
@@ -136,8 +136,8 @@ class Queues:
 
     def to_read(self, name: str, now_ms: int, *, creates: bool) -> Queue:
         """Return the queue to read from. A queue that does not exist reads as an empty one. But a fan-out child is
-        created, because it gets its parent's items from then on, and with `creates` so is any queue. Raises Refused and
-        TryNextTurn.
+        created, because it gets its parent's items from then on, and with `creates` so is any queue. Raises
+        QueueRefused and TryNextTurn.
         """
         queue = self.by_name.get(name)
         if queue is not None:
@@ -216,7 +216,7 @@ class Queues:
 
     def targets(self, name: str, now_ms: int) -> list[Target]:
         """Return every queue that an item put to `name` goes to, fan-out children before their parent. A queue that an
-        alias reaches in several ways gets one copy. Raises Refused and TryNextTurn.
+        alias reaches in several ways gets one copy. Raises QueueRefused and TryNextTurn.
         """
         if name not in self.aliases:
             return self._targets_of_queue(name, now_ms)
@@ -259,33 +259,33 @@ class Queues:
         return [*targets, Target(queue, counts=True, stores=not queue.config.fanout_only or "+" in name)]
 
     def _check_name(self, name: str) -> None:
-        """Check that a client may use `name`. Raises Refused."""
+        """Check that a client may use `name`. Raises QueueRefused."""
         if why := name_error(name):
-            raise Refused(why, client=True)
+            raise QueueRefused(why, client=True)
         if name in self.aliases:
-            raise Refused(f"{name} is an alias, name a queue", client=True)
+            raise QueueRefused(f"{name} is an alias, name a queue", client=True)
         if why := self.why_blocked(name):
-            raise Refused(why, client=False)
+            raise QueueRefused(why, client=False)
 
     def _check_limits(self, name: str, now_ms: int) -> None:
-        """Check that clients may create another queue, or another child of that parent. Raises Refused."""
+        """Check that clients may create another queue, or another child of that parent. Raises QueueRefused."""
         if len(self.by_name) >= self.max_queues:
             self.on_limit("max_queues", name, now_ms)
-            raise Refused(f"there are {len(self.by_name)} queues, no more can be made (max_queues)", client=False)
+            raise QueueRefused(f"there are {len(self.by_name)} queues, no more can be made (max_queues)", client=False)
         parent = parent_of(name)
         count = len(self._children.get(parent, ())) if parent else 0
         if count >= self.max_children:
             self.on_limit("max_fanout_children", name, now_ms)
             why = f"{parent} has {count} fan-out children, no more can be made (max_fanout_children)"
-            raise Refused(why, client=False)
+            raise QueueRefused(why, client=False)
 
     def _create(self, name: str, now_ms: int) -> Queue:
-        """Create the queue `name`, which has been checked. Raises Refused."""
+        """Create the queue `name`, which has been checked. Raises QueueRefused."""
         config = self.config_of(name)
         try:
             journal = self._journal_of(name, config, now_ms) if config.keep_journal else NoJournal()
         except OSError as error:
-            raise Refused(f"cannot create the journal of queue {name}: {error.strerror}", client=False) from error
+            raise QueueRefused(f"cannot create the journal of queue {name}: {error.strerror}", client=False) from error
         self.created += 1
         queue = self._enter(queue_of(name, config, journal, now_ms))
         self.create_expiry_target(queue, now_ms)
@@ -297,7 +297,7 @@ class Queues:
         """
         target = queue.config.expire_to_queue
         if target:
-            with suppress(Refused):
+            with suppress(QueueRefused):
                 self.make(target, now_ms)
 
     def _enter(self, queue: Queue) -> Queue:

@@ -22,7 +22,7 @@ from staniel.broker.version import VERSION
 from staniel.compiled import BUILD
 from staniel.journal.disk.ballast import BALLAST_BYTES_MAX
 from staniel.journal.disk.file_system import FileSystemFlaw
-from staniel.journal.disk.fs import Locked, Misplaced
+from staniel.journal.disk.fs import AlreadyLocked, FilesMisplaced
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.disk.refusals import described, remedy
 from staniel.journal.group_commit import JournalFailure
@@ -78,7 +78,7 @@ def greeting(bound: BoundSockets, config: Config, summary: RecoverySummary, took
 
 
 async def serve(load: Callable[[], Config], log: ServerLog) -> None:
-    """Run until a signal or `shutdown`. Raises StartError, SpoolError, Locked, JournalFailure."""
+    """Run until a signal or `shutdown`. Raises StartError, SpoolError, AlreadyLocked, JournalFailure."""
     config = load()
     log.open(config.server.log_level, config.server.log_format)
     report = log.report
@@ -248,7 +248,7 @@ def cause(broker: Broker, error: Exception) -> Exception:
     try:
         for _ in range(LOOKS):
             broker.spool.check_files_in_place()
-    except Misplaced as found:
+    except FilesMisplaced as found:
         return found
     return error
 
@@ -284,18 +284,18 @@ def serve_until_end(load: Callable[[], Config], log: ServerLog) -> int:
     """Serve, and return the exit code once the reason for the end is in the log."""
     try:
         trio.run(serve, load, log)
-    except (ConfigError, StartError, SpoolError, Locked, JournalFailure, OSError, MemoryError) as error:
+    except (ConfigError, StartError, SpoolError, AlreadyLocked, JournalFailure, OSError, MemoryError) as error:
         log.complain(last_line(error))
-        return MISPLACED if isinstance(error, Misplaced) else 1
+        return MISPLACED if isinstance(error, FilesMisplaced) else 1
     return 0
 
 
 def last_line(error: Exception) -> str:
     """Return the line about the error that has ended the server, and what to do about it."""
     match error:
-        case Locked():
+        case AlreadyLocked():
             return f"the spool is in use by {error}; stop it, or give another with --spool"
-        case Misplaced():
+        case FilesMisplaced():
             hint = "put the files back, then start again: the server then serves their items"
             return f"{error}; no more requests are served; {hint}"
         case JournalFailure():

@@ -75,7 +75,7 @@ class SeedPlan(Struct, frozen=True):
     skipped: frozenset[int] = frozenset()
 
 
-class Died(Exception):
+class ServerDied(Exception):
     """The end of the server's process because a disk refused a call."""
 
 
@@ -262,7 +262,7 @@ class History:
                 # server can find out what the caches have then. So the machine stops too.
                 self.sync_failed = self.disk.lies > self.lies_before
                 self._accident(Accident.POWER if self.sync_failed else self.cut_by)
-            except Died:
+            except ServerDied:
                 self._accident(self.rng.choice((Accident.POWER, Accident.KILL)))
 
     def _note_life(self, *, counts: bool = True) -> None:
@@ -487,12 +487,12 @@ class History:
         self._check_events()
 
     def _died(self, failure: Exception) -> Exception:
-        """Return the exception that ends the process: Died if the disk was made to fail, else a Violation."""
+        """Return the exception that ends the process: ServerDied if the disk was made to fail, else a Violation."""
         self.end_life()[0].append(("accident", "process ends", str(failure)))
         if not self.has_faults:
             return Violation(Kind.BROKEN, repr(failure))
         self.sync_failed = self.sync_failed or "sync failed" in str(failure)
-        return Died()
+        return ServerDied()
 
     # steps
 

@@ -43,7 +43,7 @@ class Outcome(Struct, frozen=True):
 DONE = Outcome(End.DONE)
 
 
-class Interrupted(BaseException):
+class FunctionInterrupted(BaseException):
     """Raised in the thread of a function that takes too long. It is no Exception, so that functions do not catch it."""
 
 
@@ -86,7 +86,7 @@ class ThreadRunner:
                 self._function(data)
             finally:
                 self._end()
-        except BaseException as error:  # an Interrupted may also come within `_end`
+        except BaseException as error:  # an FunctionInterrupted may also come within `_end`
             self._end()
             why, self._why = self._why, ""
             return failure(error, why)
@@ -101,11 +101,11 @@ class ThreadRunner:
                 self._thread = None
 
     def interrupt(self, why: str) -> None:
-        """Raise Interrupted in the function."""
+        """Raise FunctionInterrupted in the function."""
         with self._lock:
             if self._thread is not None:
                 self._why = why
-                raised = ctypes.py_object(Interrupted)
+                raised = ctypes.py_object(FunctionInterrupted)
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread), raised)
 
     def close(self) -> None:

@@ -99,7 +99,7 @@ class Asker:
         self._due = due
 
     def hear(self) -> float | None:
-        """Return the seconds since the request was due; None while the reply is incomplete. Raises Wrong."""
+        """Return the seconds since the request was due; None while the reply is incomplete. Raises WrongReply."""
         more = self.sock.recv(4096)
         self._heard += more
         if self._heard == NONE and self._wanted.endswith(NONE):
@@ -108,7 +108,7 @@ class Asker:
         if more and len(self._heard) < len(self._wanted):
             return None
         if self._heard != self._wanted:
-            raise Wrong(f"{self._heard[:80]!r} instead of {self._wanted[:80]!r}")
+            raise WrongReply(f"{self._heard[:80]!r} instead of {self._wanted[:80]!r}")
         return time.monotonic() - self._due
 
     @property
@@ -117,7 +117,7 @@ class Asker:
         return self._number % 2 == 1
 
 
-class Wrong(Exception):
+class WrongReply(Exception):
     """The error for an unexpected reply."""
 
 
@@ -171,7 +171,7 @@ def main() -> None:
         pass
     try:
         result = measure(int(port), queue, int(rate), int(connections))
-    except (OSError, Wrong) as error:
+    except (OSError, WrongReply) as error:
         result = delays([], str(error))
     sys.stdout.buffer.write(msgspec.json.encode(result))
 

@@ -24,7 +24,7 @@ SERVER_CORE, OUR_CORE = cores()
 PROGRAM = (sys.executable, "-m", "staniel.server")
 
 
-class Failed(Exception):
+class ServerFailed(Exception):
     """The server refused, lost or reordered something."""
 
 
@@ -53,7 +53,7 @@ class Served:
         assert self._child.stdout is not None
         self.greeting = self._child.stdout.readline().decode()
         if not self.greeting:
-            raise Failed("the server does not start")
+            raise ServerFailed("the server does not start")
         addresses = self.greeting.partition(" listens on ")[2].partition(", spool ")[0].split(", ")
         self.ports = [int(address.rpartition(":")[2]) for address in addresses]
         self.port = self.ports[0]
@@ -75,7 +75,7 @@ class Served:
         self.start()
         self.restart_cpu_ms = max(0.0, self.cpu_ms() - self._empty_start_cpu_ms)
         if f" {items} items recovered" not in self.greeting:
-            raise Failed(f"{items} items expected: {self.greeting.strip()}")
+            raise ServerFailed(f"{items} items expected: {self.greeting.strip()}")
 
     def cpu_ms(self) -> float:
         """Return the processor time used so far, from the process's clock as Linux numbers it."""
@@ -117,7 +117,7 @@ class Client:
         while seen < count:
             data = self.sock.recv(1 << 18)
             if not data or b"ERROR" in data:
-                raise Failed(f"{data[:200]!r} after {seen} of {count} answers")
+                raise ServerFailed(f"{data[:200]!r} after {seen} of {count} answers")
             tail = heard[-len(end) + 1 :]
             seen += (bytes(tail) + data).count(end)
             heard += data
@@ -161,7 +161,7 @@ def served(
 
 
 def polite_delays(server: Served, rate: int, clients: int, seconds: float) -> Delays:
-    """Return the delays of `clients` clients that together put and get `rate` items a second. Raises Failed."""
+    """Return the delays of `clients` clients that together put and get `rate` items a second. Raises ServerFailed."""
     probe = Probe(server.port, "polite", rate, OUR_CORE, clients)
     try:
         time.sleep(seconds)
@@ -170,5 +170,5 @@ def polite_delays(server: Served, rate: int, clients: int, seconds: float) -> De
         probe.kill()
         raise
     if delays.harm:
-        raise Failed(f"the polite clients: {delays.harm}")
+        raise ServerFailed(f"the polite clients: {delays.harm}")
     return delays

@@ -23,7 +23,7 @@ from staniel.bench.harness import machine
 from staniel.bench.harness.contestant import ROOT
 from staniel.bench.harness.probe import Delays
 from staniel.bench.harness.process import exit_on_signals
-from staniel.bench.harness.served import OUR_CORE, Client, Failed, Served, polite_delays, served
+from staniel.bench.harness.served import OUR_CORE, Client, Served, ServerFailed, polite_delays, served
 from staniel.bench.own.attacks import ATTACKS, CONFIG, Attack, Target
 from staniel.bench.own.turns import Longest
 
@@ -62,12 +62,12 @@ class Row(Struct, frozen=True):
 
 
 def polite(server: Served, seconds: float) -> Delays:
-    """Measure the polite clients. Raises Failed."""
+    """Measure the polite clients. Raises ServerFailed."""
     return polite_delays(server, RATE, POLITE, seconds)
 
 
 def under_attack(server: Served, attack: Attack, target: Target, seconds: float) -> Delays:
-    """Measure the polite clients of `server` under attack. Raises Failed."""
+    """Measure the polite clients of `server` under attack. Raises ServerFailed."""
     over, wrong = threading.Event(), list[Exception]()
 
     def work() -> None:
@@ -84,12 +84,12 @@ def under_attack(server: Served, attack: Attack, target: Target, seconds: float)
         over.set()
         attacker.join()
     if wrong:
-        raise Failed(f"{attack.name}: {wrong[0]!r}")
+        raise ServerFailed(f"{attack.name}: {wrong[0]!r}")
     return delays
 
 
 def measured(attack: Attack, checkout: Path, rounds: int, seconds: float, scale: float = 1.0) -> Row:
-    """Measure a server of its own, alternately quiet and under attack. Raises Failed."""
+    """Measure a server of its own, alternately quiet and under attack. Raises ServerFailed."""
     with tempfile.TemporaryDirectory(prefix="bench-turns-") as folder:
         longest = Longest(Path(folder) / "longest")
         program = [interpreter(checkout), str(ROOT / "bench" / "own" / "turns.py"), str(longest.path)]
@@ -188,7 +188,7 @@ def main(rounds: int, quick: bool, only: tuple[str, ...], checkout: Path, json_f
     for attack in attacks:
         try:
             rows.append(measured(attack, checkout.resolve(), rounds, QUICK_SECONDS if quick else SECONDS))
-        except (Failed, OSError) as error:
+        except (ServerFailed, OSError) as error:
             failures += 1
             click.echo(f"{attack.name:<46}  FAILED: {error}")
         else:

@@ -32,7 +32,7 @@ from msgspec import Struct
 from staniel.bench.harness.contestant import ROOT
 from staniel.bench.harness.probe import Probe
 from staniel.bench.harness.process import child_setup, exit_on_signals
-from staniel.bench.harness.served import OUR_CORE, Client, Failed, Served, served
+from staniel.bench.harness.served import OUR_CORE, Client, Served, ServerFailed, served
 from staniel.bench.own.turns import Longest
 
 CONFIG = '[admin]\nport = 0\n[default]\nsync_journal = "1s"\n'
@@ -89,7 +89,7 @@ def admin_port(server: Served) -> int:
 
 
 def scrape(server: Served) -> bytes:
-    """Scrape the server. Raises Failed."""
+    """Scrape the server. Raises ServerFailed."""
     connection = http.client.HTTPConnection("127.0.0.1", admin_port(server), timeout=60)
     try:
         connection.request("GET", "/metrics")
@@ -98,7 +98,7 @@ def scrape(server: Served) -> bytes:
     finally:
         connection.close()
     if reply.status != 200 or not body.endswith(b"\n"):
-        raise Failed(f"/metrics answers {reply.status}, {len(body)} bytes")
+        raise ServerFailed(f"/metrics answers {reply.status}, {len(body)} bytes")
     return body
 
 
@@ -123,26 +123,26 @@ class Operators:
                     with suppress(BlockingIOError):
                         data = sock.recv(1 << 20, socket.MSG_DONTWAIT)
                         if not data:
-                            raise Failed("a page's stream ended")
+                            raise ServerFailed("a page's stream ended")
                         self.heard_bytes += len(data)
                 if self._scrapes and time.monotonic() >= due:
                     due += SCRAPE_EVERY_S
                     scrape(self._server)
-        except (OSError, Failed) as error:
+        except (OSError, ServerFailed) as error:
             self.harm = str(error)
 
     def leave(self) -> None:
-        """End the operators. Raises Failed."""
+        """End the operators. Raises ServerFailed."""
         self._over.set()
         self._thread.join()
         for sock in self._socks:
             sock.close()
         if self.harm or (self._socks and not self.heard_bytes):
-            raise Failed(self.harm or "the pages were told nothing")
+            raise ServerFailed(self.harm or "the pages were told nothing")
 
 
 def cost(server: Served, rate: int, seconds: float, pages: int, scrapes: bool) -> tuple[float, float]:
-    """Return the server's processor time: ms in a second, µs for a request of the clients. Raises Failed."""
+    """Return the server's processor time: ms in a second, µs for a request of the clients. Raises ServerFailed."""
     operators = Operators(server, pages, scrapes)
     try:
         time.sleep(1.0)  # the pages have received all queues
@@ -155,7 +155,7 @@ def cost(server: Served, rate: int, seconds: float, pages: int, scrapes: bool) -
     finally:
         operators.leave()
     if delays.harm:
-        raise Failed(delays.harm)
+        raise ServerFailed(delays.harm)
     return used_ms / took, used_ms * 1_000 / (delays.requests * took / (took + 0.5))
 
 
@@ -220,13 +220,13 @@ def left_spool(config: str, items: int) -> Iterator[Path]:
 
 
 def run(command: list[str]) -> tuple[float, float]:
-    """Run a command. Return the seconds of processor time and of the clock. Raises Failed."""
+    """Run a command. Return the seconds of processor time and of the clock. Raises ServerFailed."""
     began = time.monotonic()
     child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, preexec_fn=child_setup(OUR_CORE))
     _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:
-        raise Failed(f"{' '.join(command)}: exit status {child.returncode}")
+        raise ServerFailed(f"{' '.join(command)}: exit status {child.returncode}")
     return usage.ru_utime + usage.ru_stime, time.monotonic() - began
 
 
@@ -277,7 +277,7 @@ def top_running(server: Served) -> Iterator[Callable[[], float]]:
     try:
         yield lambda: time.clock_gettime((~child.pid << 3) | 2) * 1_000
         if child.poll() is not None or heard[0] < 1_000:
-            raise Failed("top does not draw")
+            raise ServerFailed("top does not draw")
     finally:
         child.kill()
         child.wait()
@@ -356,7 +356,7 @@ def main(only: tuple[str, ...], rounds: int, seconds: float, items: int, json_fi
             for row in PARTS[name](Options(rounds, seconds, items)):
                 rows.append(row)
                 click.echo(line(row))
-        except (Failed, OSError) as error:
+        except (ServerFailed, OSError) as error:
             raise click.ClickException(f"{name}: {error}") from None
     if json_file:
         json_file.write_bytes(msgspec.json.format(msgspec.json.encode(rows)) + b"\n")

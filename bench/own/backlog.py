@@ -26,7 +26,7 @@ from msgspec import Struct
 from staniel.bench.harness import chart, machine
 from staniel.bench.harness.probe import Delays, Probe
 from staniel.bench.harness.process import exit_on_signals
-from staniel.bench.harness.served import BURST, OUR_CORE, Client, Failed, Served, served
+from staniel.bench.harness.served import BURST, OUR_CORE, Client, Served, ServerFailed, served
 
 GIB, MIB = 1 << 30, 1 << 20
 PROBE_RATE = 500  # requests a second
@@ -122,7 +122,7 @@ class Items:
 
 
 def exchange(server: Served, burst_of: Callable[[int, int], tuple[bytes, bytes]], numbers: range) -> None:
-    """Exchange items with these numbers, two bursts in flight. Raises Failed at the first unexpected byte."""
+    """Exchange items with these numbers, two bursts in flight. Raises ServerFailed at the first unexpected byte."""
     sock = Client(server).sock
     in_flight: list[tuple[int, bytes]] = []
     with sock:
@@ -137,17 +137,17 @@ def exchange(server: Served, burst_of: Callable[[int, int], tuple[bytes, bytes]]
 
 
 def hear(sock: socket.socket, first: int, wanted: bytes) -> None:
-    """Compare the received bytes with the expected ones. Raises Failed."""
+    """Compare the received bytes with the expected ones. Raises ServerFailed."""
     heard = bytearray(len(wanted))
     view, got = memoryview(heard), 0
     while got < len(wanted):
         count = sock.recv_into(view[got:])
         if not count:
-            raise Failed(f"the server hung up within the burst of item {first}")
+            raise ServerFailed(f"the server hung up within the burst of item {first}")
         got += count
     if heard != wanted:
         at = next(at for at, (one, other) in enumerate(zip(heard, wanted, strict=True)) if one != other)
-        raise Failed(f"burst of item {first}: {bytes(heard[at : at + 60])!r} instead of {wanted[at : at + 60]!r}")
+        raise ServerFailed(f"burst of item {first}: {bytes(heard[at : at + 60])!r} instead of {wanted[at : at + 60]!r}")
 
 
 class Watch(threading.Thread):
@@ -199,7 +199,7 @@ class Story:
         self.rss_most_mb = 0.0
 
     def part(self, name: str, items: int, work: Callable[[], None]) -> None:
-        """Run `work` with the polite client beside it. Raises Failed."""
+        """Run `work` with the polite client beside it. Raises ServerFailed."""
         probe = Probe(self.server.port, "small", PROBE_RATE, OUR_CORE)
         try:
             start, used_ms = time.monotonic(), self.server.cpu_ms()
@@ -210,7 +210,7 @@ class Story:
             probe.kill()
             raise
         if delays.harm:
-            raise Failed(f"the polite client, during {name}: {delays.harm}")
+            raise ServerFailed(f"the polite client, during {name}: {delays.harm}")
         self.add(Part(name, round(start - self.began, 2), round(seconds, 3), items, round(used_ms / 1000, 3), delays))
 
     def add(self, part: Part) -> None:
@@ -220,7 +220,7 @@ class Story:
 
     def restart(self, first: bytes, wanted: bytes) -> float:
         """Kill the server with SIGKILL, and start it again. Return the seconds until the first item is shown. Raises
-        Failed.
+        ServerFailed.
         """
         start = time.monotonic()
         self.server.kill()
@@ -235,7 +235,7 @@ class Story:
 
 
 def measure(server: Served, item_bytes: int, memory_bytes: int, backlog_bytes: int) -> tuple[Story, float]:
-    """Make the whole run. Return the story, and the restart in seconds. Raises Failed."""
+    """Make the whole run. Return the story, and the restart in seconds. Raises ServerFailed."""
     story = Story(server)
     story.watch.start()
     try:
@@ -281,7 +281,7 @@ def small_round(story: Story, fits: Items) -> None:
 
 
 def empty(server: Served, queue: bytes) -> None:
-    """Check that no more items come from the disk than were put. Raises Failed."""
+    """Check that no more items come from the disk than were put. Raises ServerFailed."""
     with Client(server).sock as sock:
         sock.sendall(b"get %b\r\n" % queue)
         hear(sock, -1, b"END\r\n")
@@ -343,7 +343,7 @@ def picture(outcome: Outcome) -> str:
 def failures_as_messages() -> Iterator[None]:
     try:
         yield
-    except (Failed, OSError) as error:
+    except (ServerFailed, OSError) as error:
         raise click.ClickException(str(error)) from None
 
 

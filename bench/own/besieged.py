@@ -23,7 +23,7 @@ from msgspec import Struct
 from staniel.bench.harness import chart, machine
 from staniel.bench.harness.probe import MORE_URGENT, percentile
 from staniel.bench.harness.process import exit_on_signals
-from staniel.bench.harness.served import OUR_CORE, Client, Failed, Served, served
+from staniel.bench.harness.served import OUR_CORE, Client, Served, ServerFailed, served
 from staniel.bench.own.crowds import drip, idle, slow
 
 CONFIG = """
@@ -127,14 +127,14 @@ def attacks(idle_count: int, slow_count: int) -> list[Attack]:
 
 def observe(client: Client, began: float, seconds: float) -> list[Sample]:
     """Send a put and a get together, EVERY_S apart. The client waits for its replies, so a late one delays the next.
-    Raises Failed.
+    Raises ServerFailed.
     """
     samples, sent = list[Sample](), time.monotonic()
     end = sent + seconds
     while sent < end:
         client.sock.sendall(b"set ordinary 0 0 4\r\nitem\r\nget ordinary\r\n")
         if client.hear(b"END\r\n") != b"STORED\r\nVALUE ordinary 0 4\r\nitem\r\nEND\r\n":
-            raise Failed("a wrong answer")
+            raise ServerFailed("a wrong answer")
         passed = time.monotonic() - sent
         samples.append(Sample(sent - began, passed * 1000))
         time.sleep(max(0.0, EVERY_S - passed))
@@ -143,7 +143,7 @@ def observe(client: Client, began: float, seconds: float) -> list[Sample]:
 
 
 def measured(chosen: Sequence[Attack], seconds: float) -> Story:
-    """Run each attack for `seconds`, with half of that quiet before it. Raises Failed."""
+    """Run each attack for `seconds`, with half of that quiet before it. Raises ServerFailed."""
     with (
         tempfile.TemporaryDirectory(prefix="bench-besieged-") as folder,
         served(CONFIG % certificate(Path(folder))) as server,
@@ -171,7 +171,7 @@ def under(attack: Attack, server: Served, client: Client, began: float, seconds:
     try:
         samples = observe(client, began, seconds)
         if not attacker.is_alive():
-            raise Failed(f"{attack.name}: the attacker has ended")
+            raise ServerFailed(f"{attack.name}: the attacker has ended")
     finally:
         over.set()
         attacker.join(TIMEOUT_S)
@@ -245,7 +245,7 @@ def main(idle_count: int, slow_count: int, seconds: float, chart_file: Path | No
         os.sched_setaffinity(0, {OUR_CORE})
     try:
         story = measured(attacks(idle_count, slow_count), seconds)
-    except (Failed, OSError) as error:
+    except (ServerFailed, OSError) as error:
         raise click.ClickException(str(error)) from None
     click.echo("\n".join(table(story)))
     for warning in machine.busy_warning(machine.others_cores(before, machine.ticks())):

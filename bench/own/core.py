@@ -47,7 +47,7 @@ void mark_dump(const char *name) { CALLGRIND_DUMP_STATS_AT(name); }
 """
 
 
-class Cannot(Exception):
+class CannotCount(Exception):
     """The error when no instructions can be counted here. The text says what is missing."""
 
 
@@ -134,9 +134,9 @@ def run_inside(library: str, names: Sequence[str]) -> None:
 
 
 def counted(names: Sequence[str]) -> dict[str, int]:
-    """Return the instructions of an operation, by row. Raises Cannot."""
+    """Return the instructions of an operation, by row. Raises CannotCount."""
     if shutil.which("valgrind") is None:
-        raise Cannot("valgrind is not installed (apt-get install valgrind)")
+        raise CannotCount("valgrind is not installed (apt-get install valgrind)")
     library = built_marks()
     with tempfile.TemporaryDirectory(prefix="bench-core-out-") as out:
         command = ["valgrind", "--tool=callgrind", "--collect-atstart=no", f"--callgrind-out-file={out}/counts"]
@@ -149,19 +149,19 @@ def counted(names: Sequence[str]) -> dict[str, int]:
         environ = {**os.environ, INSIDE: str(library), "PYTHONHASHSEED": "0"}
         done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise Cannot(f"valgrind ended with status {done.returncode}: {done.stderr.strip()[-300:]}")
+            raise CannotCount(f"valgrind ended with status {done.returncode}: {done.stderr.strip()[-300:]}")
         return read_counts(Path(out))
 
 
 def built_marks() -> Path:
-    """Build the small library that talks to valgrind. Raises Cannot."""
+    """Build the small library that talks to valgrind. Raises CannotCount."""
     BUILD.mkdir(parents=True, exist_ok=True)
     source = BUILD / "marks.c"
     source.write_text(MARKS)
     try:
         return generator.built((source,), BUILD / "marks.so", flags=generator.SHARED)
     except CannotBuild as error:
-        raise Cannot(str(error)) from error
+        raise CannotCount(str(error)) from error
 
 
 def read_counts(folder: Path) -> dict[str, int]:
@@ -241,7 +241,7 @@ def update_baseline(known: Baseline, rows: Sequence[Row]) -> None:
 
 
 def checked(names: Sequence[str], known: Baseline) -> list[Row]:
-    """Count only. Count a row that seems to have grown again, and use the least count. Raises Cannot."""
+    """Count only. Count a row that seems to have grown again, and use the least count. Raises CannotCount."""
     rows: dict[str, Row] = {}
     for _ in range(COUNTS_MAX):
         asked = [name for name in names if name not in rows or rows[name].is_worse]
@@ -255,7 +255,7 @@ def measured(names: Sequence[str], known: Baseline) -> list[Row]:
     counts: dict[str, int] = {}
     try:
         counts = counted(names)
-    except Cannot as why:
+    except CannotCount as why:
         click.echo(f"microseconds only: {why}", err=True)
     before = known.instructions
     return [Row(name, round(microseconds(name), 3), counts.get(name), before.get(name)) for name in names]
@@ -282,7 +282,7 @@ def main(only: tuple[str, ...], check: bool, update: bool, chart_file: Path | No
         return
     try:
         rows = checked(names, known) if check else measured(names, known)
-    except Cannot as why:
+    except CannotCount as why:
         raise click.ClickException(str(why)) from None
     click.echo(table(rows))
     if update:

@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from staniel.bench.harness.probe import Delays, Probe
 from staniel.bench.harness.process import exit_on_signals
-from staniel.bench.harness.served import OUR_CORE, Client, Failed, Served, served
+from staniel.bench.harness.served import OUR_CORE, Client, Served, ServerFailed, served
 
 CONFIG = '[server]\nstall_timeout = "10m"\n[default]\nsync_journal = "1s"\n'
 RATE, POLITE = 250, 8
@@ -134,19 +134,19 @@ def crowds(idle_count: int, slow_count: int, deaf_count: int) -> list[Crowd]:
 
 
 def wait_until_idle(server: Served) -> None:
-    """Wait until the server has finished its work. Raises Failed."""
+    """Wait until the server has finished its work. Raises ServerFailed."""
     give_up = time.monotonic() + REST_SECONDS_MAX
     while time.monotonic() < give_up:
         before_ms = server.cpu_ms()
         time.sleep(0.5)
         if server.cpu_ms() - before_ms < REST_MS_MAX:
             return
-    raise Failed("the server does not come to rest")
+    raise ServerFailed("the server does not come to rest")
 
 
 def measure_polite(server: Served, work: Callable[[float], None], seconds: float) -> tuple[Delays, float]:
     """Return the polite clients' delays while `work` runs, and the server's processor time for each of their requests,
-    in microseconds. Raises Failed.
+    in microseconds. Raises ServerFailed.
     """
     before_ms = server.cpu_ms()
     probe = Probe(server.port, "polite", RATE, OUR_CORE, POLITE)
@@ -157,12 +157,12 @@ def measure_polite(server: Served, work: Callable[[float], None], seconds: float
         probe.kill()
         raise
     if delays.harm:
-        raise Failed(f"the polite clients: {delays.harm}")
+        raise ServerFailed(f"the polite clients: {delays.harm}")
     return delays, (server.cpu_ms() - before_ms) * 1000 / delays.requests
 
 
 def measured(crowd: Crowd, rounds: int, seconds: float) -> Row:
-    """Measure a server of its own: before, during and after the crowd. Raises Failed."""
+    """Measure a server of its own: before, during and after the crowd. Raises ServerFailed."""
     with served(CONFIG) as server, ExitStack() as stack:
         measure_polite(server, time.sleep, seconds)  # runs every path once
         quiet = [measure_polite(server, time.sleep, seconds) for _ in range(rounds)]
@@ -225,7 +225,7 @@ def main(
     for crowd in crowds(idle_count, slow_count, deaf_count):
         try:
             rows.append(measured(crowd, rounds, seconds))
-        except (Failed, OSError) as error:
+        except (ServerFailed, OSError) as error:
             raise click.ClickException(f"{crowd.name}: {error}") from None
         click.echo(line(rows[-1]))
     if json_file:

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from staniel.bench.harness.machine import busy_warning, others_cores, ticks
 from staniel.bench.harness.process import exit_on_signals
-from staniel.bench.harness.served import HEAR_SECONDS_MAX, OUR_CORE, Failed, Served, served
+from staniel.bench.harness.served import HEAR_SECONDS_MAX, OUR_CORE, Served, ServerFailed, served
 from staniel.bench.own.besieged import CONFIG, certificate, trusting
 
 TIMES_MAX = 2.5
@@ -61,7 +61,7 @@ def connected(server: Served, port: int) -> Iterator[list[socket.socket]]:
 
 
 def round_of(server: Served, socks: list[socket.socket], request: bytes, answer: bytes, pipeline: int) -> Cost:
-    """Run a round in which all connections have `pipeline` requests in flight. Raises Failed."""
+    """Run a round in which all connections have `pipeline` requests in flight. Raises ServerFailed."""
     asked, expected = request * pipeline, answer * pipeline
     turns = OPERATIONS // (pipeline * len(socks))
     before_ms, began_s = server.cpu_ms(), time.monotonic()
@@ -73,17 +73,17 @@ def round_of(server: Served, socks: list[socket.socket], request: bytes, answer:
             while len(heard) < len(expected):
                 data = sock.recv(1 << 16)
                 if not data:
-                    raise Failed("the server has hung up")
+                    raise ServerFailed("the server has hung up")
                 heard += data
             if heard != expected:
-                raise Failed(f"{heard[:100]!r}")
+                raise ServerFailed(f"{heard[:100]!r}")
     done = turns * pipeline * len(socks)
     took_s = time.monotonic() - began_s
     return Cost((server.cpu_ms() - before_ms) * 1000 / done, done / took_s)
 
 
 def measured(server: Served, size: int, pipeline: int, rounds: int) -> list[Row]:
-    """Measure puts, then gets of the same items. Raises Failed."""
+    """Measure puts, then gets of the same items. Raises ServerFailed."""
     data = b"x" * size
     put, stored = b"set q 0 0 %d\r\n%b\r\n" % (size, data), b"STORED\r\n"
     found = b"VALUE q 0 %d\r\n%b\r\nEND\r\n" % (size, data)
@@ -132,7 +132,7 @@ def main(rounds: int) -> None:
                 for size in SIZES:
                     for pipeline in PIPELINES:
                         rows += measured(server, size, pipeline, rounds)
-        except (Failed, OSError) as error:
+        except (ServerFailed, OSError) as error:
             raise click.ClickException(str(error)) from None
     click.echo("\n".join(table(rows)))
     for warning in busy_warning(others_cores(before, ticks())):

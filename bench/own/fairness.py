@@ -21,7 +21,7 @@ from msgspec import Struct
 from staniel.bench.harness import machine
 from staniel.bench.harness.probe import Delays
 from staniel.bench.harness.process import exit_on_signals
-from staniel.bench.harness.served import OUR_CORE, Client, Failed, Served, polite_delays, served
+from staniel.bench.harness.served import OUR_CORE, Client, Served, ServerFailed, polite_delays, served
 
 POLITE = 99
 RATE = 2000  # requests a second of all of them together
@@ -69,7 +69,7 @@ def swallow(sock: socket.socket, count: int) -> None:
     while count:
         more = len(sock.recv(min(count, 1 << 20)))
         if not more:
-            raise Failed("the server hung up on the greedy client")
+            raise ServerFailed("the server hung up on the greedy client")
         count -= more
 
 
@@ -81,7 +81,7 @@ COMPANY: dict[str, Greed] = {
 
 
 def polite(server: Served, seconds: float) -> Delays:
-    """Measure the polite clients. Raises Failed."""
+    """Measure the polite clients. Raises ServerFailed."""
     return polite_delays(server, RATE, POLITE, seconds)
 
 
@@ -91,7 +91,7 @@ def in_company(server: Served, greed: Greed, seconds: float) -> Delays:
     def work() -> None:
         try:
             greed(sock, over)
-        except (OSError, Failed) as error:
+        except (OSError, ServerFailed) as error:
             wrong.append(error)
 
     greedy = threading.Thread(target=work, daemon=True)
@@ -103,7 +103,7 @@ def in_company(server: Served, greed: Greed, seconds: float) -> Delays:
         greedy.join()
         sock.close()
     if wrong:
-        raise Failed(str(wrong[0]))
+        raise ServerFailed(str(wrong[0]))
     return delays
 
 
@@ -141,7 +141,7 @@ def main(rounds: int, json_file: Path | None) -> None:
     before = machine.ticks()
     try:
         rows = measure(rounds, SECONDS)
-    except (Failed, OSError) as error:
+    except (ServerFailed, OSError) as error:
         raise click.ClickException(str(error)) from None
     head = f"{f'{POLITE} polite clients beside':<44}{'p50 ms':>8}{'p99':>8}"
     click.echo(f"{head}{'with: p50':>10}{'p99':>8}{'max':>8}{'times':>8}")

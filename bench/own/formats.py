@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from staniel.bench.harness import machine
 from staniel.bench.harness.process import exit_on_signals
-from staniel.bench.harness.served import OUR_CORE, Client, Failed, Served, served
+from staniel.bench.harness.served import OUR_CORE, Client, Served, ServerFailed, served
 from staniel.bench.peers.generator import CannotBuild, GeneratorFailed, Report, build, run, wrongs
 
 FORMATS = ("kestrel", "libkestrel")
@@ -41,17 +41,17 @@ class Cost(Struct, frozen=True):
 
 def loaded(server: Served, program: Path, mode: str, count: int, size: int = 1024) -> tuple[Report, float]:
     """Call the generator once. Return its report, and the microseconds of processor of each operation. Raises
-    Failed.
+    ServerFailed.
     """
     args = ("--mode", mode, "--conns", str(CONNECTIONS), "--ops", str(count), "--size", str(size), "--queue", "q")
     began = server.cpu_ms()
     try:
         report = run(program, args, server.port, server.pid, OUR_CORE)
     except GeneratorFailed as failure:
-        raise Failed(str(failure)) from failure
+        raise ServerFailed(str(failure)) from failure
     wrong = wrongs(report, count)
     if wrong:
-        raise Failed(", ".join(wrong))
+        raise ServerFailed(", ".join(wrong))
     return report, 1000 * (server.cpu_ms() - began) / count
 
 
@@ -79,7 +79,7 @@ def with_readers(form: str, program: Path, count: int, readers: int, sync: str) 
             stats = client.ask([b"stats\r\n"], b"\r\nEND\r\n").decode().splitlines()
         for number in range(readers):
             if f"STAT queue_q+r{number}_items {count}" not in stats:
-                raise Failed(f"q+r{number} has not got every item")
+                raise ServerFailed(f"q+r{number} has not got every item")
         bytes_per_item = server.journal_kb() * 1024 / count
         return Cost(f"put, {readers} readers, {sync}", form, report.ops_per_s / 1000, cpu_us, bytes_per_item)
 
@@ -139,7 +139,7 @@ def main(rounds: int, count: int, items: int, readers: int, json_path: Path | No
     before = machine.ticks()
     try:
         costs = list(measure(rounds, count, items - items % STEP, readers, build()))
-    except (Failed, CannotBuild) as failure:
+    except (ServerFailed, CannotBuild) as failure:
         click.echo(f"bench.formats: {failure}", err=True)
         sys.exit(1)
     click.echo("\n".join(lines(costs)))

@@ -20,7 +20,7 @@ from msgspec import Struct, structs
 from staniel.bench.harness.contestant import Contestant, Launch
 from staniel.bench.harness.machine import cores
 from staniel.bench.harness.process import StartFailed, exit_on_signals, running
-from staniel.bench.own.core import BUILD, Cannot
+from staniel.bench.own.core import BUILD, CannotCount
 from staniel.bench.peers import generator
 from staniel.bench.peers.generator import CannotBuild, GeneratorFailed
 from staniel.bench.peers.servers import DEFAULT_SERVER, PEERS, ours, present
@@ -58,10 +58,10 @@ def watched(contestant: Contestant, counts: Path, preload: Path | None) -> Conte
 
 
 def control(option: str, pid: int) -> None:
-    """Send callgrind a command. Raises Cannot."""
+    """Send callgrind a command. Raises CannotCount."""
     done = subprocess.run(["callgrind_control", *option.split(), str(pid)], capture_output=True, text=True, check=False)
     if done.returncode or "OK." not in done.stdout:
-        raise Cannot(f"callgrind_control {option}: {done.stdout.strip()} {done.stderr.strip()}")
+        raise CannotCount(f"callgrind_control {option}: {done.stdout.strip()} {done.stderr.strip()}")
 
 
 def total(counts: Path) -> int:
@@ -72,7 +72,7 @@ def total(counts: Path) -> int:
 
 
 def count_row(load: Path, workload: Workload, contestant: Contestant, preload: Path | None) -> int:
-    """Return the instructions of a request. Raises Cannot, StartFailed, GeneratorFailed."""
+    """Return the instructions of a request. Raises CannotCount, StartFailed, GeneratorFailed."""
     server_core, load_core = cores()
     with tempfile.TemporaryDirectory(prefix="bench-instructions-") as folder:
         counts = Path(folder) / "counts"
@@ -81,7 +81,7 @@ def count_row(load: Path, workload: Workload, contestant: Contestant, preload: P
             def ask(step: Step) -> None:
                 report = generator.run(load, step.args, server.port, server.pid, load_core)
                 if wrongs := generator.wrongs(report, int(step.args[step.args.index("--ops") + 1])):
-                    raise Cannot(f"{contestant.name}, {workload.name}: {', '.join(wrongs)}")
+                    raise CannotCount(f"{contestant.name}, {workload.name}: {', '.join(wrongs)}")
 
             control("-i on", server.pid)
             for step in steps(structs.replace(workload, ops=WARM_OPS), contestant.proto, contestant.kv):
@@ -98,7 +98,7 @@ def count_row(load: Path, workload: Workload, contestant: Contestant, preload: P
 
 def contestants(names: Sequence[str]) -> dict[str, tuple[Contestant, Path | None]]:
     """Return the servers by name, with their preloaded libraries. Only our server reads the time often. Raises
-    CannotBuild, Cannot.
+    CannotBuild, CannotCount.
     """
     peers = {one.name: one for one in PEERS}
     makers: dict[str, Callable[[], tuple[Contestant, Path | None]]] = {
@@ -107,20 +107,20 @@ def contestants(names: Sequence[str]) -> dict[str, tuple[Contestant, Path | None
         "limit": lambda: (peers["limit"], None),
     }
     if "redis" in names and not present(peers["redis"]):
-        raise Cannot("redis-server is not on the PATH; install it, or leave it out with --servers ours,limit")
+        raise CannotCount("redis-server is not on the PATH; install it, or leave it out with --servers ours,limit")
     for name in names:
         if name not in makers:
-            raise Cannot(f"no server {name!r}; there are: {', '.join(makers)}")
+            raise CannotCount(f"no server {name!r}; there are: {', '.join(makers)}")
     return {name: makers[name]() for name in names}
 
 
 def counted(rows: Sequence[str], servers: Sequence[str], rounds: int) -> Iterator[Count]:
-    """Yield the least of some rounds, for each row and server. Raises Cannot, CannotBuild, GeneratorFailed,
+    """Yield the least of some rounds, for each row and server. Raises CannotCount, CannotBuild, GeneratorFailed,
     StartFailed.
     """
     for program in ("valgrind", "callgrind_control"):
         if shutil.which(program) is None:
-            raise Cannot(f"{program} is not on the PATH (apt-get install valgrind)")
+            raise CannotCount(f"{program} is not on the PATH (apt-get install valgrind)")
     load, known = generator.build(), {one.name: one for one in WORKLOADS}
     asked = contestants(servers)
     for row in rows:
@@ -157,7 +157,7 @@ def main(only: tuple[str, ...], servers: str, rounds: int, json_file: Path | Non
         for count in counted(only or ROWS, names, rounds):
             click.echo(f"{count.row}, {count.server}: {count.instructions:,}", err=True)
             counts.append(count)
-    except (Cannot, CannotBuild, GeneratorFailed, StartFailed) as error:
+    except (CannotCount, CannotBuild, GeneratorFailed, StartFailed) as error:
         raise click.ClickException(str(error)) from None
     click.echo(table(counts, names))
     if json_file:

@@ -18,7 +18,7 @@ import click
 from msgspec import Struct
 
 from staniel.bench.harness.process import exit_on_signals
-from staniel.bench.harness.served import OUR_CORE, Client, Failed, Served, served
+from staniel.bench.harness.served import OUR_CORE, Client, Served, ServerFailed, served
 
 CONFIG = "[admin]\nport = 0\n"
 ITEM_BYTES = 200
@@ -88,12 +88,12 @@ def ask(server: Served, method: str, path: str, body: object = None) -> dict[str
     found: dict[str, int] = json.loads(answer.read())
     connection.close()
     if answer.status != 200:
-        raise Failed(str(found))
+        raise ServerFailed(str(found))
     return found
 
 
 def measure(count: int) -> list[Row]:
-    """Measure all operations. Raises Failed."""
+    """Measure all operations. Raises ServerFailed."""
     rows: list[Row] = []
     undo = [0]
     one_in_ten = {"where": ["regex~7$"]}  # of numbers: the others are set aside until the last one is reached
@@ -104,7 +104,7 @@ def measure(count: int) -> list[Row]:
         undo[0] = found.get("undo", 0)
         done = next(found[key] for key in ("moved", "returned", "purged", "deleted", "found") if key in found)
         if done != wanted:
-            raise Failed(f"{method} {path}: {found}")
+            raise ServerFailed(f"{method} {path}: {found}")
 
     with served(CONFIG) as server:
         client = Client(server)
@@ -146,7 +146,7 @@ def main(count: int) -> None:
         os.sched_setaffinity(0, {OUR_CORE})
     try:
         rows = measure(count)
-    except (Failed, OSError) as error:
+    except (ServerFailed, OSError) as error:
         raise click.ClickException(str(error)) from None
     click.echo(
         f"{f'{count:,} items of {ITEM_BYTES} bytes':<32}{'seconds':>9}{'cpu':>9}{'p50 ms':>9}{'p99':>9}{'max':>9}"

@@ -35,7 +35,7 @@ NOW_MS = 1_700_000_000_000
 EXTRA_SECONDS_MAX = 0.5
 
 
-class Failed(Exception):
+class RedoStartFailed(Exception):
     """The error when an item is missing, or the server does not start."""
 
 
@@ -110,7 +110,7 @@ def start(made: Path, items: int) -> tuple[float, float]:
         cpu_seconds = time.clock_gettime((~child.pid << 3) | 2)
         child.kill()
     if f" {items} items recovered" not in greeting:
-        raise Failed(f"{items} items expected: {greeting.strip()}")
+        raise RedoStartFailed(f"{items} items expected: {greeting.strip()}")
     return float(greeting.rpartition(" in ")[2].split()[0]) / 1000, cpu_seconds
 
 
@@ -137,7 +137,7 @@ def main(log_mb: int, queues: int, item_bytes: int, rounds: int) -> None:
         with_log, without = (list(map(statistics.median, zip(*taken, strict=True))) for taken in seconds.values())
         extra = with_log[0] - without[0]
         click.echo(f"longer by {extra:.3f} s, {with_log[1] - without[1]:.3f} s of processor (medians)")
-    except Failed as error:
+    except RedoStartFailed as error:
         sys.exit(str(error))
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -23,7 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from staniel.bench.harness.process import exit_on_signals
-from staniel.bench.harness.served import OUR_CORE, Client, Failed, Served, served
+from staniel.bench.harness.served import OUR_CORE, Client, Served, ServerFailed, served
 from staniel.bench.own import stalls
 
 GROWTH_MAX = 11.0  # for ten times the units
@@ -174,11 +174,11 @@ def some_waiters(count: int) -> Rows:
             producer.put(["q"] * count, data)
             for client, one in zip(staying, data, strict=False):
                 if one not in client.hear(b"END\r\n"):
-                    raise Failed("a waiter was served out of turn")
+                    raise ServerFailed("a waiter was served out of turn")
 
         yield Row("waiters", "serve in order (cpu)", count, cpu_ms(server, serve))
         if producer.get(["q"] * gone).count(b"VALUE") != gone:
-            raise Failed("a hang-up lost an item")
+            raise ServerFailed("a hang-up lost an item")
 
 
 def some_idle(count: int) -> Rows:
@@ -268,7 +268,7 @@ def main(quick: bool, only: tuple[str, ...], json_file: Path | None) -> None:
         os.sched_setaffinity(0, {OUR_CORE})
     try:
         rows = measure(only or tuple(PARTS), 2 if quick else 3)
-    except (Failed, OSError) as error:
+    except (ServerFailed, OSError) as error:
         raise click.ClickException(str(error)) from None
     click.echo(f"{'part':<12}{'what':<34}{'count':>9}{'total':>12}      {'each':>12}       {'x10':>6}")
     for row in rows:

@@ -27,7 +27,7 @@ from msgspec import Struct
 from staniel.bench.harness.contestant import ROOT
 from staniel.bench.harness.probe import Probe
 from staniel.bench.harness.process import exit_on_signals
-from staniel.bench.harness.served import OUR_CORE, Failed, Served, served
+from staniel.bench.harness.served import OUR_CORE, Served, ServerFailed, served
 from staniel.bench.own.abuse import interpreter
 from staniel.bench.own.turns import Longest
 from staniel.broker.operations.audit import NAMES, AuditEntry, Result
@@ -90,12 +90,12 @@ class Line:
         self.sock.sendall(data)
 
     def hear(self, end: bytes, count: int = 1) -> None:
-        """Read until `end` has come `count` times. Raises Failed."""
+        """Read until `end` has come `count` times. Raises ServerFailed."""
         tail, seen = b"", 0
         while seen < count:
             data = self.sock.recv(1 << 20)
             if not data:
-                raise Failed(f"hung up on after {seen} of {count} answers, the last bytes were {tail!r}")
+                raise ServerFailed(f"hung up on after {seen} of {count} answers, the last bytes were {tail!r}")
             heard = tail + data
             seen += heard.count(end)
             tail = heard[1 - len(end) :] if len(end) > 1 else b""
@@ -168,12 +168,12 @@ def http(method: str, path: str, body: bytes = b"") -> bytes:
 
 
 def ask_http(target: Target, request: bytes) -> None:
-    """Send a request, and read until the server disconnects. Raises Failed."""
+    """Send a request, and read until the server disconnects. Raises ServerFailed."""
     line = Line(target.admin)
     line.send(request)
     begin = line.sock.recv(1 << 16)
     if not begin.startswith(b"HTTP/1.1 200"):
-        raise Failed(f"{begin[:300]!r}")
+        raise ServerFailed(f"{begin[:300]!r}")
     while line.sock.recv(1 << 20):
         pass
 
@@ -269,7 +269,7 @@ def exactly(sock: socket.socket, size: int) -> bytes:
     while len(heard) < size:
         data = sock.recv(size - len(heard))
         if not data:
-            raise Failed("hung up on")
+            raise ServerFailed("hung up on")
         heard += data
     return bytes(heard)
 
@@ -416,7 +416,7 @@ def rotation(target: Target) -> Iterator[None]:
     until = time.monotonic() + 20
     while not list(sidecars.glob("rotated.*")):
         if time.monotonic() > until:
-            raise Failed("no file was sealed")
+            raise ServerFailed("no file was sealed")
         time.sleep(0.1)
     yield
 
@@ -479,7 +479,7 @@ ROWS = (
 
 
 def measured(row: Row, checkout: Path, scale: float = 1.0) -> Outcome:
-    """Measure a server of its own, with polite clients, before and during the request. Raises Failed."""
+    """Measure a server of its own, with polite clients, before and during the request. Raises ServerFailed."""
     with tempfile.TemporaryDirectory(prefix="bench-turns-") as folder, ExitStack() as stack:
         longest = Longest(Path(folder) / "longest")
         program = [interpreter(checkout), str(ROOT / "bench" / "own" / "turns.py"), str(longest.path)]
@@ -502,7 +502,7 @@ def target_at(server: Served, scale: float) -> Target:
 
 
 def polite(server: Served, meanwhile: Callable[[], None], *, flushes: bool = False) -> float:
-    """Return the worst delay of the polite clients, whose items `meanwhile` may flush. Raises Failed."""
+    """Return the worst delay of the polite clients, whose items `meanwhile` may flush. Raises ServerFailed."""
     probe = Probe(server.port, "polite", RATE, OUR_CORE, POLITE)
     try:
         time.sleep(0.1)
@@ -513,7 +513,7 @@ def polite(server: Served, meanwhile: Callable[[], None], *, flushes: bool = Fal
         probe.kill()
         raise
     if delays.harm and not (flushes and delays.gone):
-        raise Failed(f"the polite clients: {delays.harm}")
+        raise ServerFailed(f"the polite clients: {delays.harm}")
     return delays.max_ms
 
 
@@ -550,7 +550,7 @@ def main(only: tuple[str, ...], checkout: Path, json_file: Path | None) -> None:
     for row in rows:
         try:
             found.append(measured(row, checkout.resolve()))
-        except (Failed, OSError, subprocess.TimeoutExpired) as error:
+        except (ServerFailed, OSError, subprocess.TimeoutExpired) as error:
             failures += 1
             click.echo(f"{row.name:<56}  FAILED: {error}")
         else:

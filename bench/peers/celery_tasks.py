@@ -59,7 +59,7 @@ class Rates(Struct, frozen=True):
     run: float
 
 
-class Failed(Exception):
+class TasksFailed(Exception):
     """The error when a program fails, or the tasks are not done in time."""
 
 
@@ -69,7 +69,7 @@ def url(contestant: Contestant, server: Running) -> str:
 
 
 def measured(contestant: Contestant, sync: Sync, pool: str, tasks: int) -> Rates:
-    """Publish and run the tasks once, on a server of their own. Raises Failed, StartFailed."""
+    """Publish and run the tasks once, on a server of their own. Raises TasksFailed, StartFailed."""
     with (
         tempfile.TemporaryDirectory(prefix="bench-celery-") as name,
         running(contestant, sync, Path(name), None) as server,
@@ -80,7 +80,7 @@ def measured(contestant: Contestant, sync: Sync, pool: str, tasks: int) -> Rates
         command = [sys.executable, "-c", PUBLISH, str(tasks)]
         sent = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=WAIT_S)
         if sent.returncode:
-            raise Failed(sent.stderr)
+            raise TasksFailed(sent.stderr)
         return Rates(float(sent.stdout), (tasks - 1) / _worked_s(folder, environment, pool))
 
 
@@ -95,7 +95,7 @@ def _worked_s(folder: Path, environment: dict[str, str], pool: str) -> float:
             give_up = time.monotonic() + WAIT_S
             while not times.exists() or times.read_text().count("\n") < 2:
                 if time.monotonic() > give_up or worker.poll() is not None:
-                    raise Failed((folder / "log").read_text()[-2000:])
+                    raise TasksFailed((folder / "log").read_text()[-2000:])
                 time.sleep(POLL_S)
         finally:
             worker.terminate()

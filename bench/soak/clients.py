@@ -21,7 +21,7 @@ Heard = Callable[[bytes, bytes | None], None]
 """A callback with the line of a reply, and the item if it carries one."""
 
 
-class Broken(Exception):
+class ServerBroken(Exception):
     """The error when a server that should be running disconnects, or sends a forbidden reply."""
 
 
@@ -44,14 +44,14 @@ class Crew:
 
     def work(self, seconds: float, operations: int, seconds_max: float) -> bool:
         """Serve the clients for `seconds`, and until `operations` operations have a reply. Return False if that takes
-        too long. Raises Broken.
+        too long. Raises ServerBroken.
         """
         began_s = time.monotonic()
         while (passed_s := time.monotonic() - began_s) < seconds or self.done < operations:
             for fd, _ in self._poller.poll(0.005):
                 member = self._by_fd[fd]
                 if not member.receive():
-                    raise Broken(f"{member}: the server hung up")
+                    raise ServerBroken(f"{member}: the server hung up")
             if passed_s > seconds_max:
                 return False
         return True
@@ -114,7 +114,7 @@ class Member:
         self.send(b"get %b\r\n" % key.encode(), heard)
 
     def receive(self) -> bool:
-        """Receive bytes. Return False at the end of the stream. Raises Broken."""
+        """Receive bytes. Return False at the end of the stream. Raises ServerBroken."""
         try:
             data = self.sock.recv(1 << 16, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -141,7 +141,7 @@ class Member:
             if len(unread) < size:
                 return False
             if unread[start + count : size] != b"\r\nEND\r\n":
-                raise Broken(f"{self}: {unread[:size]!r}")
+                raise ServerBroken(f"{self}: {unread[:size]!r}")
         elif line.startswith(b"STAT "):
             size = unread.find(b"\r\nEND\r\n") + 7
             if size == 6:
@@ -154,7 +154,7 @@ class Member:
 
     def must(self, line: bytes, expected: bytes) -> None:
         if line != expected:
-            raise Broken(f"{self}: {line!r} instead of {expected!r}")
+            raise ServerBroken(f"{self}: {line!r} instead of {expected!r}")
 
 
 class Producer(Member):

@@ -16,7 +16,7 @@ from itertools import count
 from pathlib import Path
 from random import Random
 
-from staniel.bench.soak.clients import Broken
+from staniel.bench.soak.clients import ServerBroken
 from staniel.bench.soak.totals import END_SECONDS_MAX, Cycle
 from staniel.bench.soak.victim import Victim
 
@@ -198,7 +198,7 @@ class Client(threading.Thread):
 
     def _must(self, answer: bytes, expected: bytes) -> None:
         if answer != expected:
-            raise Broken(f"{answer!r} instead of {expected!r}")
+            raise ServerBroken(f"{answer!r} instead of {expected!r}")
 
 
 class JobLoop:
@@ -218,7 +218,7 @@ class JobLoop:
         return CONFIG.format(sync=policy, segment=self.random.choice((5000, 20000)))
 
     def cycle(self) -> Cycle:
-        """Work, die, recover, and be checked. Raises Broken or StartFailed."""
+        """Work, die, recover, and be checked. Raises ServerBroken or StartFailed."""
         self.number += 1
         if self.number == 1:
             self.victim.start()
@@ -243,7 +243,7 @@ class JobLoop:
         return "127.0.0.1", self.victim.ports[-1]
 
     def work(self) -> tuple[int, float]:
-        """Let clients work, and end the server in the middle of it. Return (operations, seconds). Raises Broken."""
+        """Let clients work, and end the server meanwhile. Return (operations, seconds). Raises ServerBroken."""
         book, random = self.book, self.random
         began, began_s = book.done, time.monotonic()
         goal = began + random.randint(*LIFE_OPERATIONS)
@@ -260,11 +260,11 @@ class JobLoop:
         for client in clients:
             client.join(WORK_SECONDS_MAX)
             if client.is_alive() or client.wrong:
-                raise Broken(f"a client says: {client.wrong or 'nothing more'}")
+                raise ServerBroken(f"a client says: {client.wrong or 'nothing more'}")
         if done < LIFE_OPERATIONS[0]:
-            raise Broken(f"only {done} operations in {seconds:.0f} s")
+            raise ServerBroken(f"only {done} operations in {seconds:.0f} s")
         if code != (-self.death if self.death is signal.SIGKILL else 0):
-            raise Broken(f"exit code {code}: {self.victim.said[-2000:]}")
+            raise ServerBroken(f"exit code {code}: {self.victim.said[-2000:]}")
         return done, seconds
 
     def recover(self) -> int:

@@ -22,7 +22,7 @@ from random import Random
 import click
 
 from staniel.bench.harness.process import StartFailed, exit_on_signals
-from staniel.bench.soak.clients import Broken, Crew, Producer, ReliableTaker, Taker, Vanisher, Watcher
+from staniel.bench.soak.clients import Crew, Producer, ReliableTaker, ServerBroken, Taker, Vanisher, Watcher
 from staniel.bench.soak.jobs import JobLoop
 from staniel.bench.soak.ledger import Ledger
 from staniel.bench.soak.totals import END_SECONDS_MAX, Cycle, play
@@ -111,7 +111,7 @@ class Loop:
         return config
 
     def cycle(self) -> Cycle:
-        """Work, die, recover, and be checked. Raises Broken or StartFailed."""
+        """Work, die, recover, and be checked. Raises ServerBroken or StartFailed."""
         self.number += 1
         if self.number == 1:
             self.victim.start()
@@ -154,12 +154,12 @@ class Loop:
         return reloads
 
     def insist(self, crew: Crew, seconds: float) -> None:
-        """Let the crew work for `seconds`, and until it has done enough for a kill. Raises Broken."""
+        """Let the crew work for `seconds`, and until it has done enough for a kill. Raises ServerBroken."""
         try:
             if not crew.work(seconds, OPERATIONS_MIN, WORK_SECONDS_MAX):
-                raise Broken(f"only {crew.done} operations in {WORK_SECONDS_MAX:.0f} s")
-        except Broken as broken:
-            raise Broken(f"{broken}; the server said: {self.victim.said[-1000:]}") from None
+                raise ServerBroken(f"only {crew.done} operations in {WORK_SECONDS_MAX:.0f} s")
+        except ServerBroken as broken:
+            raise ServerBroken(f"{broken}; the server said: {self.victim.said[-1000:]}") from None
 
     def _kill_again(self) -> int:
         """Kill the next start sometimes, anywhere between its first instruction and its first client. Return the number
@@ -219,7 +219,7 @@ def _open_all(sock: socket.socket, line: Callable[[], bytes], read: Callable[[in
                 misses += 1
                 continue
             if not head.startswith(b"VALUE "):
-                raise Broken(f"{head!r} to an open of {queue}")
+                raise ServerBroken(f"{head!r} to an open of {queue}")
             found.append(read(int(head.split()[3])))
             read(7)
         if misses:
@@ -282,7 +282,7 @@ def main(
         loop = Loop(place, seed, sync, number, lives, journal_format=journal_format, reload_one_in=reload_one_in)
     try:
         totals = play(loop, cycles, lambda line: print(line, flush=True))
-    except (Broken, StartFailed, OSError) as error:
+    except (ServerBroken, StartFailed, OSError) as error:
         print(f"cycle {loop.number}: {error!r}; seed {seed}, files in {place}")
         sys.exit(1)
     print(f"seed {seed}: {totals.text()}")

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from staniel.broker.figures import pause_name
-from staniel.broker.operations.deletions import Postponed, Undeleted, too_many
+from staniel.broker.operations.deletions import DeletionRefused, Postponed, too_many
 from staniel.broker.operations.pauses import QueuePause
 from staniel.broker.operations.running import Operation
 from staniel.broker.session import ITEMS_AT_ONCE, Session
@@ -74,7 +74,7 @@ def delete(session: Session, name: str, now_ms: int, then: Then, items_max: int 
     session.yield_turn()  # removing files has used up the turn's share
     try:
         batch = deletions.delete(queue, now_ms)
-    except Undeleted as refused:
+    except DeletionRefused as refused:
         deletions.audit_refusal(session, queue, refused.why, now_ms)
         then(True, refused.why)
     else:

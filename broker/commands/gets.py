@@ -21,7 +21,7 @@ from staniel.protocol.requests import Invalid
 from staniel.queues.deques import append, popleft
 from staniel.queues.item import Delivery
 from staniel.queues.queue import Queue
-from staniel.queues.registry import Refused
+from staniel.queues.registry import QueueRefused
 
 ERROR = b"ERROR\r\n"
 KEYS_PER_TURN = KEYS_AT_ONCE  # of one line in one turn, so that other clients are served
@@ -364,12 +364,12 @@ def queue_for(session: Session, name: str, now_ms: int, *, peeks: bool = False, 
     """
     try:
         if session.needs_check and (why := access.read_refusal(session, None)):
-            raise Refused(why, client=False)
+            raise QueueRefused(why, client=False)
         queue = session.broker.queues.to_read(name, now_ms, creates=session.creates)
         if queue.needs_check and (why := access.trouble(queue) if peeks else access.read_refusal(session, queue)):
-            raise Refused(why, client=False)
+            raise QueueRefused(why, client=False)
         return queue
-    except Refused as refused:
+    except QueueRefused as refused:
         if refused.client:
             session.client_error(refused.why, noreply=noreply)
         else:

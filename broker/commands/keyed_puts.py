@@ -19,7 +19,7 @@ from staniel.journal.put_key_log import LINE_BYTES_MAX
 from staniel.protocol.memcache import requests as memcache
 from staniel.queues.item import Item, new_item
 from staniel.queues.queue import Queue
-from staniel.queues.registry import Refused
+from staniel.queues.registry import QueueRefused
 
 ALREADY_STORED = PutResult.ALREADY_STORED
 NOT_IN_USE = "key= is not in use on this server: put_key_life is none, or max_put_keys is 0"
@@ -34,7 +34,7 @@ def set_once(session: Session, request: memcache.KeyedSet, now_ms: int) -> None:
     item = new_item(asked.data, now_ms, expires_ms, asked.flags)
     try:
         result = store_once(session, asked.queue, request.key, item, now_ms, partial(set_once, session, request))
-    except Refused as refused:
+    except QueueRefused as refused:
         puts.refuse_set(session, asked, refused, now_ms)
         return
     if result is None:
@@ -50,32 +50,34 @@ def store_once(
     session: Session, name: str, key: str, item: Item, now_ms: int, again: Callable[[int], None]
 ) -> PutResult | None:
     """Put `item` to the queue `name`, unless an item was put to it with `key`. None: its journal is about to be
-    rewritten, and `again` is called after that. Raises Refused and TryNextTurn; then nothing has been stored.
+    rewritten, and `again` is called after that. Raises QueueRefused and TryNextTurn; then nothing has been stored.
     """
     broker = session.broker
     keys, queue = broker.put_keys, session.by_name.get(name)
     if queue is not None and keys.is_known(name, key, now_ms):
         return _already_stored(session, queue)
     if not keys.is_on:
-        raise Refused(NOT_IN_USE, client=True)
+        raise QueueRefused(NOT_IN_USE, client=True)
     if session.needs_check and (why := access.write_refusal(session, None)):
-        raise Refused(why, client=False)
+        raise QueueRefused(why, client=False)
     if name in broker.queues.aliases:
-        raise Refused(f"key= needs one queue, and {name} is an alias", client=True)
+        raise QueueRefused(f"key= needs one queue, and {name} is an alias", client=True)
     queue = broker.queues.make_for_client(name, now_ms)
     if queue.children or queue.fanout_only:
-        raise Refused(f"key= needs one queue, and {name} has fan-out children", client=True)
+        raise QueueRefused(f"key= needs one queue, and {name} has fan-out children", client=True)
     if why := keys.why_unclear(name, key):
-        raise Refused(why, client=False)
+        raise QueueRefused(why, client=False)
     if (log := keys.must_wait(queue)) is not None:
         session.retry_after_sync(log, again)
         return None
     if not session.group.admits(len(item.data) + LINE_BYTES_MAX):
-        raise Refused(access.disk_full(session.group), client=False)
+        raise QueueRefused(access.disk_full(session.group), client=False)
     try:
         keys.log.prepare()
     except OSError as error:
-        raise Refused(f"the keys of puts cannot be written: {keys.log.path}: {error.strerror}", client=False) from error
+        raise QueueRefused(
+            f"the keys of puts cannot be written: {keys.log.path}: {error.strerror}", client=False
+        ) from error
     came_by = append_log(queue.journal)
     position = (0, 0) if came_by is None else next_write_position(came_by)
     result = store(session, name, item, now_ms)

@@ -26,7 +26,7 @@ from staniel.protocol.memcache.meta_fields import Meta
 from staniel.protocol.memcache.replies import MetaValues
 from staniel.queues.item import Delivery, Item
 from staniel.queues.queue import Queue
-from staniel.queues.registry import Refused
+from staniel.queues.registry import QueueRefused
 
 DONE = b"HD"
 NOT_STORED = b"NS"
@@ -51,7 +51,7 @@ def put(session: Session, request: memcache.MetaSet, now_ms: int) -> None:
             verdict = keyed_puts.store_once(session, asked.queue, meta.put_key, item, now_ms, again)
         else:
             verdict = puts.store(session, asked.queue, item, now_ms)
-    except Refused as refused:
+    except QueueRefused as refused:
         counters.cmd_set += 1
         puts.reply_refusal(session, refused)
         return

@@ -14,7 +14,7 @@ from staniel.protocol.memcache.item_requests import Set
 from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.item import Item, new_item
 from staniel.queues.queue import Queue
-from staniel.queues.registry import Queues, Refused, Target, TryNextTurn
+from staniel.queues.registry import QueueRefused, Queues, Target, TryNextTurn
 from staniel.queues.stream.queue import recipients
 
 ITEMS_PER_TURN = 64
@@ -42,7 +42,7 @@ def set_item(session: Session, request: Set, now_ms: int) -> None:
         expires_ms = session.calendar.end_of_life(now_ms, ttl_ms)
     try:
         verdict = store(session, request.queue, new_item(request.data, now_ms, expires_ms, request.flags), now_ms)
-    except Refused as refused:
+    except QueueRefused as refused:
         refuse_set(session, request, refused, now_ms)
         return
     session.counters.cmd_set += 1
@@ -52,7 +52,7 @@ def set_item(session: Session, request: Set, now_ms: int) -> None:
         session.out.append(session.stored)
 
 
-def refuse_set(session: Session, request: Set, refused: Refused, now_ms: int) -> None:
+def refuse_set(session: Session, request: Set, refused: QueueRefused, now_ms: int) -> None:
     """Reply to a set that is refused."""
     session.counters.cmd_set += 1
     if request.noreply:
@@ -75,7 +75,7 @@ def reply_too_large(session: Session, request: Set) -> None:
     session.client_error(f"object too large: {len(request.data)} bytes, max_item_size of {request.queue} is {limit}")
 
 
-def reply_refusal(session: Session, refused: Refused, noreply: bool = False) -> None:
+def reply_refusal(session: Session, refused: QueueRefused, noreply: bool = False) -> None:
     if refused.client:
         session.client_error(refused.why, noreply=noreply)
     else:
@@ -83,7 +83,8 @@ def reply_refusal(session: Session, refused: Refused, noreply: bool = False) -> 
 
 
 def store(session: Session, name: str, item: Item, now_ms: int) -> PutResult:
-    """Put `item` into all queues that `name` stands for. Raises Refused and TryNextTurn; nothing has been stored then.
+    """Put `item` into all queues that `name` stands for. Raises QueueRefused and TryNextTurn; nothing has been stored
+    then.
 
     The room on the disk is checked before anything changes. With fan-out or an alias the reply waits for the strictest
     policy of these queues.
@@ -91,7 +92,7 @@ def store(session: Session, name: str, item: Item, now_ms: int) -> PutResult:
     size = len(item.data) + _OVERHEAD_BYTES
     group = session.group
     if group.pending_bytes + size > group.budget_bytes and not group.admits(size):
-        raise Refused(access.disk_full(group), client=False)
+        raise QueueRefused(access.disk_full(group), client=False)
     if session.calendar.ahead_ms:
         item.added_ms += session.calendar.ahead_ms
     queue = session.by_name.get(name)
@@ -111,7 +112,7 @@ def store(session: Session, name: str, item: Item, now_ms: int) -> PutResult:
 def _store_with_care(session: Session, name: str, item: Item, now_ms: int) -> PutResult:
     queues = session.broker.queues
     if session.needs_check and (why := access.write_refusal(session, None)):
-        raise Refused(why, client=False)
+        raise QueueRefused(why, client=False)
     if name not in queues.aliases:
         _check_access(session, queues.make_for_client(name, now_ms))
     targets = queues.targets(name, now_ms)
@@ -144,7 +145,7 @@ class PutBatch:
         name: str,
         items: Sequence[bytes],
         expires_ms: int,
-        finish: Callable[[int, Refused | None], None],
+        finish: Callable[[int, QueueRefused | None], None],
     ) -> None:
         self.session = session
         self.name = name
@@ -163,7 +164,7 @@ class PutBatch:
                 verdict = store(self.session, self.name, item, now_ms)
             except TryNextTurn:
                 break
-            except Refused as refused:
+            except QueueRefused as refused:
                 counters.cmd_set += 1
                 self.finish(self.stored, refused)
                 return
@@ -208,12 +209,12 @@ def _store_each(session: Session, targets: list[Target], item: Item, now_ms: int
 
 def _check_access(session: Session, queue: Queue) -> None:
     if queue.needs_check and (why := access.write_refusal(session, queue)):
-        raise Refused(why, client=False)
+        raise QueueRefused(why, client=False)
 
 
 def _check_room(session: Session, targets: list[Target], item: Item) -> None:
     if not session.broker.group.admits(len(targets) * (len(item.data) + RECORD_OVERHEAD_BYTES)):
-        raise Refused(access.disk_full(session.broker.group), client=False)
+        raise QueueRefused(access.disk_full(session.broker.group), client=False)
 
 
 def _why_not(session: Session, queue: Queue, item: Item) -> PutResult:

@@ -25,7 +25,7 @@ from staniel.protocol.text import requests as text
 from staniel.protocol.text.replies import TextReplies
 from staniel.queues.item import Delivery
 from staniel.queues.queue import Queue
-from staniel.queues.registry import Refused
+from staniel.queues.registry import QueueRefused
 
 replies = TextReplies
 
@@ -35,7 +35,7 @@ def put(session: Session, request: text.TextPut, now_ms: int) -> None:
     the others again.
     """
 
-    def finish(stored: int, refused: Refused | None) -> None:
+    def finish(stored: int, refused: QueueRefused | None) -> None:
         if refused is None or stored:
             session.out.append(replies.number(stored))
         elif not refused.client and access.write_refusal(session, None):
@@ -154,7 +154,7 @@ def queue_to_read(session: Session, name: str, operation: str, now_ms: int, *, p
         return None
     try:
         queue = session.broker.queues.to_read(name, now_ms, creates=session.creates)
-    except Refused as refused:
+    except QueueRefused as refused:
         session.out.append(replies.error(refused.why))
         return None
     if why := access.trouble(queue):

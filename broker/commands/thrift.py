@@ -26,7 +26,7 @@ from staniel.protocol.thrift.replies import ThriftReplies
 from staniel.protocol.thrift.requests import ThriftStatus
 from staniel.queues.item import Delivery
 from staniel.queues.queue import Queue
-from staniel.queues.registry import Refused
+from staniel.queues.registry import QueueRefused
 from staniel.queues.time_outs import Ended
 
 replies = ThriftReplies
@@ -46,7 +46,7 @@ def put(session: Session, call: thrift.ThriftPut, now_ms: int) -> None:
     """Store items until one is refused; reply with the number stored."""
     session.client_id = call.client_id
 
-    def finish(stored: int, refused: Refused | None) -> None:
+    def finish(stored: int, refused: QueueRefused | None) -> None:
         if refused is None or stored:
             session.out.append(replies.number(call, stored))
         else:
@@ -179,11 +179,11 @@ def queue_for(
     session.client_id = call.client_id
     try:
         if why := access.read_refusal(session, None):
-            raise Refused(why, client=False)
+            raise QueueRefused(why, client=False)
         queue = session.broker.queues.to_read(name, now_ms, creates=session.creates)
         if why := access.trouble(queue) if peeks else access.read_refusal(session, queue):
-            raise Refused(why, client=False)
-    except Refused as refused:
+            raise QueueRefused(why, client=False)
+    except QueueRefused as refused:
         session.out.append(replies.failure(call, refused.why))
         return None
     return queue

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from msgspec import Struct, structs
 
 from staniel.broker.config.schema import MOVED, REFUSED, RELOADED, SECTIONS
-from staniel.broker.config.values import KINDS, Mismatch, SettingKind, quoted, shown
+from staniel.broker.config.values import KINDS, SettingKind, ValueMismatch, quoted, shown
 from staniel.queues.config import Values
 
 S = TypeVar("S", bound=Struct)
@@ -63,7 +63,7 @@ def read_value(path: str, kind: SettingKind, value: object) -> Any:
     """Read `value` as `kind`. Raises ConfigError."""
     try:
         return kind.read(value)
-    except Mismatch as wrong:
+    except ValueMismatch as wrong:
         raise ConfigError(path + wrong.at, f"expected {wrong.expected}, got {shown(wrong.found)}") from None
 
 

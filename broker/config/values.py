@@ -72,7 +72,7 @@ def _format_amount(amount: int, units: dict[str, int]) -> str:
     return f"{amount // units[unit]}{unit}"
 
 
-class Mismatch(ValueError):
+class ValueMismatch(ValueError):
     """The error for a value that is not of its kind. `expected` completes the sentence "expected ..."; `at` is an index
     such as "[1]".
     """
@@ -83,8 +83,8 @@ class Mismatch(ValueError):
 
 
 class SettingKind(Struct, frozen=True):
-    """A kind of value. `word` names it in the documentation. `read` converts a TOML value or raises Mismatch; `show`
-    does the reverse.
+    """A kind of value. `word` names it in the documentation. `read` converts a TOML value or raises ValueMismatch;
+    `show` does the reverse.
     """
 
     word: str
@@ -150,9 +150,9 @@ def count(least: int = 0, most: int = UNLIMITED_ITEMS) -> SettingKind:
 
     def read(value: object) -> int:
         if type(value) is not int or value < least:
-            raise Mismatch(f"a whole number >= {least}", value)
+            raise ValueMismatch(f"a whole number >= {least}", value)
         if value > most:
-            raise Mismatch(f"a whole number <= {most}", value)
+            raise ValueMismatch(f"a whole number <= {most}", value)
         return value
 
     return SettingKind("number", read, str)
@@ -164,9 +164,9 @@ def size(least_bytes: int = 0, most_bytes: int = UNLIMITED_BYTES, expected: str 
     def read(value: object) -> int:
         size_bytes = _amount(value, parse_size, expected)
         if size_bytes < least_bytes:
-            raise Mismatch(f"a size of at least {format_size(least_bytes)}", value)
+            raise ValueMismatch(f"a size of at least {format_size(least_bytes)}", value)
         if size_bytes > most_bytes:
-            raise Mismatch(f"a size of at most {format_size(most_bytes)}", value)
+            raise ValueMismatch(f"a size of at most {format_size(most_bytes)}", value)
         return size_bytes
 
     return SettingKind("size", read, _show_size)
@@ -183,7 +183,7 @@ def choice(values: dict[str, object]) -> SettingKind:
     def read(value: object) -> object:
         folded = value.lower().replace("_", "") if isinstance(value, str) else ""
         if folded not in known:
-            raise Mismatch(expected, value)
+            raise ValueMismatch(expected, value)
         return known[folded]
 
     def show(value: object) -> str:
@@ -204,7 +204,7 @@ def _amount(value: object, parse: Callable[[str], int], expected: str) -> int:
             return parse(value)
         except ValueError:
             pass
-    raise Mismatch(expected, value)
+    raise ValueMismatch(expected, value)
 
 
 def _show_size(size_bytes: int) -> str:
@@ -226,7 +226,7 @@ def duration_from(least_ms: int) -> SettingKind:
     def read(value: object) -> int:
         duration_ms = _read_duration(value)
         if 0 < duration_ms < least_ms:
-            raise Mismatch(f'a duration of at least {format_duration(least_ms)}, or "none"', value)
+            raise ValueMismatch(f'a duration of at least {format_duration(least_ms)}, or "none"', value)
         return duration_ms
 
     return optional(SettingKind("duration", read, _show_duration), 0)
@@ -234,7 +234,7 @@ def duration_from(least_ms: int) -> SettingKind:
 
 def _within(duration_ms: int, value: object) -> int:
     if duration_ms > DURATION_MS_MAX:
-        raise Mismatch(f"a duration of at most {format_duration(DURATION_MS_MAX)}", value)
+        raise ValueMismatch(f"a duration of at most {format_duration(DURATION_MS_MAX)}", value)
     return duration_ms
 
 
@@ -242,7 +242,7 @@ def _read_delays(value: object) -> tuple[int, ...]:
     """Read delays in ms; () for a delay of 0."""
     given = value if isinstance(value, list) else [value]
     if not 0 < len(given) <= DELAYS_MAX:
-        raise Mismatch(f"1 to {DELAYS_MAX} durations", value)
+        raise ValueMismatch(f"1 to {DELAYS_MAX} durations", value)
     delays_ms = tuple(_read_duration(delay) for delay in given)
     return delays_ms if any(delays_ms) else ()
 
@@ -267,61 +267,61 @@ def _show_sync(sync_ms: int) -> str:
 
 def _read_flag(value: object) -> bool:
     if not isinstance(value, bool):
-        raise Mismatch("true or false", value)
+        raise ValueMismatch("true or false", value)
     return value
 
 
 def _read_text(value: object) -> str:
     if not isinstance(value, str) or not value or "\0" in value:
-        raise Mismatch("a text that is not empty", value)
+        raise ValueMismatch("a text that is not empty", value)
     return value
 
 
 def _read_host(value: object) -> str:
     if not isinstance(value, str) or not is_host(value):
-        raise Mismatch("a host name or an address without a port", value)
+        raise ValueMismatch("a host name or an address without a port", value)
     return value
 
 
 def _read_port(value: object) -> int:
     if type(value) is not int or not 0 <= value <= PORT_MAX:
-        raise Mismatch(f"a port from 0 to {PORT_MAX}", value)
+        raise ValueMismatch(f"a port from 0 to {PORT_MAX}", value)
     return value
 
 
 def _read_file_mode(value: object) -> int:
     if not isinstance(value, str) or not re.fullmatch("0?[0-7]{3}", value):
-        raise Mismatch('three octal digits such as "0660"', value)
+        raise ValueMismatch('three octal digits such as "0660"', value)
     return int(value, 8)
 
 
 def _read_queue_name(value: object) -> str:
     if not isinstance(value, str) or name_error(value):
-        raise Mismatch(f'a queue name without blanks, ".", "/" and "~", at most {NAME_BYTES_MAX} bytes', value)
+        raise ValueMismatch(f'a queue name without blanks, ".", "/" and "~", at most {NAME_BYTES_MAX} bytes', value)
     return value
 
 
 def _read_address(value: object) -> Address:
     expected = '"HOST:PORT", "[::1]:PORT" or "unix:PATH"'
     if not isinstance(value, str):
-        raise Mismatch(expected, value)
+        raise ValueMismatch(expected, value)
     try:
         return parse_address(value)
     except ValueError:
-        raise Mismatch(expected, value) from None
+        raise ValueMismatch(expected, value) from None
 
 
 def _array(read: Callable[[object], Any], what: str) -> Callable[[object], tuple[Any, ...]]:
     def read_all(value: object) -> tuple[Any, ...]:
         if not isinstance(value, list):
-            raise Mismatch(f"an array of {what}", value)
+            raise ValueMismatch(f"an array of {what}", value)
         return tuple(read_one(at, element) for at, element in enumerate(value))
 
     def read_one(at: int, element: object) -> Any:
         try:
             return read(element)
-        except Mismatch as wrong:
-            raise Mismatch(wrong.expected, wrong.found, f"[{at}]") from None
+        except ValueMismatch as wrong:
+            raise ValueMismatch(wrong.expected, wrong.found, f"[{at}]") from None
 
     return read_all
 
@@ -330,15 +330,15 @@ def _read_pattern(value: object) -> str:
     """Read a pattern: a queue's name, or the beginning of names."""
     expected = 'a queue name, or the beginning of one and a "*"'
     if not isinstance(value, str) or not value or "*" in value[:-1]:
-        raise Mismatch(expected, value)
+        raise ValueMismatch(expected, value)
     if value != "*" and name_error(value.removesuffix("*")):
-        raise Mismatch(expected, value)
+        raise ValueMismatch(expected, value)
     return value
 
 
 def _read_uid(value: object) -> int:
     if type(value) is not int or not 0 <= value < 2**32 - 1:
-        raise Mismatch("the uid of a user", value)
+        raise ValueMismatch("the uid of a user", value)
     return value
 
 
@@ -349,7 +349,7 @@ def _read_password_hash(value: object) -> str:
     try:
         parse_hash(value if isinstance(value, str) else "")
     except ValueError as error:
-        raise Mismatch("what `staniel user hash` prints", Hidden(str(error))) from None
+        raise ValueMismatch("what `staniel user hash` prints", Hidden(str(error))) from None
     return str(value)
 
 

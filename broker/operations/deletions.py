@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from staniel.journal.disk.removal import FileRemoval, Unremoved
 
 
-class Undeleted(Exception):
+class DeletionRefused(Exception):
     """The refusal of the system to remove the files of a queue; nothing has changed. `why`: the text for the client."""
 
     def __init__(self, why: str) -> None:
@@ -73,8 +73,8 @@ class Deletions:
 
     def delete(self, queue: Queue, now_ms: int) -> int:
         """Delete a queue that need not stay (see `must_wait`), and its files. Return the batch that the reply waits
-        for. Raises Undeleted if the system refuses to remove a file; then only its keys of puts are forgotten. Raises
-        JournalFailure.
+        for. Raises DeletionRefused if the system refuses to remove a file; then only its keys of puts are forgotten.
+        Raises JournalFailure.
         """
         queues, batch, left = self._queues, 0, None
         self.forget_keys(queue)
@@ -139,7 +139,7 @@ class Deletions:
             try:
                 if not why:
                     batch = self.delete(queue, now_ms)
-            except Undeleted as refused:
+            except DeletionRefused as refused:
                 why = refused.why
             if why:
                 self.audit_refusal(asked[0].asker, queue, why, now_ms)
@@ -149,14 +149,14 @@ class Deletions:
             self._group.after_sync = None
         self._transfers.resume(due, now_ms)
 
-    def _refused(self, name: str, error: OSError, now_ms: int) -> Undeleted:
+    def _refused(self, name: str, error: OSError, now_ms: int) -> DeletionRefused:
         """Log that the system refuses to remove the first file of queue `name`, which stays in service. Return the
         error for the client.
         """
         why = described(error)
         hint = f"nothing has changed; {_remedy(error)}, then delete it again"
         self._report(Level.WARNING, "queue.undeleted", now_ms, queue=name, why=why, hint=hint)
-        return Undeleted(f"queue {name} is not deleted: {why}")
+        return DeletionRefused(f"queue {name} is not deleted: {why}")
 
     def _leave(self, name: str, left: Unremoved, now_ms: int) -> None:
         """Note that queue `name` is deleted, but `left` of its files could not be removed."""

@@ -33,7 +33,7 @@ from staniel.queues.item import Delivery, Item, Numbered, item_with, new_item, p
 from staniel.queues.line import PlainLine
 from staniel.queues.names import name_error
 from staniel.queues.queue import Queue, QueueState
-from staniel.queues.registry import Queues, Refused, TryNextTurn
+from staniel.queues.registry import QueueRefused, Queues, TryNextTurn
 from staniel.queues.stream.stream import StreamLine
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class RunningMove(TransferOperation):
             count = self._send_some(now_ms)
         except TryNextTurn:
             return 0
-        except Refused as refused:
+        except QueueRefused as refused:
             self.stop_sending(refused.why, now_ms)
             return 0
         if count:
@@ -200,7 +200,7 @@ class RunningMove(TransferOperation):
         return self._chosen.why_left if self._chosen is not None else ""
 
     def _send_some(self, now_ms: int) -> int:
-        """Set a slice aside and send it. Return its number of items. Raises Refused and TryNextTurn."""
+        """Set a slice aside and send it. Return its number of items. Raises QueueRefused and TryNextTurn."""
         self._check_source()
         self._targets = self._first_targets(now_ms)
         slices = self._set_aside_next(now_ms)
@@ -212,35 +212,35 @@ class RunningMove(TransferOperation):
         return count
 
     def _first_targets(self, now_ms: int) -> dict[str, Queue]:
-        """Check the targets that are known before the items are. Raises Refused and TryNextTurn."""
+        """Check the targets that are known before the items are. Raises QueueRefused and TryNextTurn."""
         return {self.target: self._check_target(self.target, now_ms)}
 
     def _target_of(self, head: Item, now_ms: int) -> Queue:
-        """Return the target of the head item. Raises Refused and TryNextTurn."""
+        """Return the target of the head item. Raises QueueRefused and TryNextTurn."""
         return self._targets[self.target]
 
     def _check_source(self) -> None:
-        """Check the source again, which may have changed since the last slice. Raises Refused."""
+        """Check the source again, which may have changed since the last slice. Raises QueueRefused."""
         source = self.source
         if source.state is QueueState.CLOSED:
-            raise Refused(f"{source.name} is deleted", client=False)
+            raise QueueRefused(f"{source.name} is deleted", client=False)
         if source.name in self.tools.queues.aliases:
-            raise Refused(f"{source.name} is an alias now", client=False)
+            raise QueueRefused(f"{source.name} is an alias now", client=False)
         if why := access.write_refusal(self, None) or access.read_refusal(self, source):
-            raise Refused(why, client=False)
+            raise QueueRefused(why, client=False)
 
     def _check_target(self, name: str, now_ms: int) -> Queue:
-        """Return the target, created if necessary. Raises Refused and TryNextTurn."""
+        """Return the target, created if necessary. Raises QueueRefused and TryNextTurn."""
         queues = self.tools.queues
         if name in queues.aliases:
-            raise Refused(f"{name} is an alias now", client=False)
+            raise QueueRefused(f"{name} is an alias now", client=False)
         target = queues.make_for_client(name, now_ms)
         if why := access.write_refusal(self, target):
-            raise Refused(why, client=False)
+            raise QueueRefused(why, client=False)
         return target
 
     def _set_aside_next(self, now_ms: int) -> dict[Queue, list[Delivery]]:
-        """Set the next items aside, by their target. Raises Refused and TryNextTurn before any item is set aside."""
+        """Set the next items aside, by target. Raises QueueRefused and TryNextTurn before any item is set aside."""
         target = self._targets.get(self.target)
         if target is not None and (run := self._set_aside_run(target, now_ms)):
             self._head, self.is_target_full = Head.CHOSEN, False
@@ -277,8 +277,8 @@ class RunningMove(TransferOperation):
             try:
                 target = self._target_of(head, now_ms)
                 if not group.admits(size + (OVERHEAD_BYTES * (count + 1)) + len(head.data)):
-                    raise Refused(access.disk_full(group), client=False)
-            except (Refused, TryNextTurn):
+                    raise QueueRefused(access.disk_full(group), client=False)
+            except (QueueRefused, TryNextTurn):
                 if not count:
                     raise
                 break  # the next slice gets it

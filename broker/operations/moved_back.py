@@ -48,7 +48,7 @@ from staniel.journal.undo_file import (
 )
 from staniel.queues.item import Delivery, Item, Numbered, is_payload_gone, item_with, new_item, past_bytes
 from staniel.queues.queue import Queue
-from staniel.queues.registry import Refused
+from staniel.queues.registry import QueueRefused
 
 READ_AHEAD_ITEMS = 4 * ITEMS_PER_SLICE  # items that are searched for at the same time
 SLICES_PER_STEP = 16  # in the undo of a redrive, whose slices are small
@@ -205,12 +205,12 @@ class RunningReturn(TransferOperation):
             return 0
         try:
             return self._return_some(now_ms)
-        except Refused as refused:
+        except QueueRefused as refused:
             self.stop_sending(refused.why, now_ms)
             return 0
 
     def _return_some(self, now_ms: int) -> int:
-        """Return some of the items to their queue. Raises Refused before any change."""
+        """Return some of the items to their queue. Raises QueueRefused before any change."""
         self._check()
         source = self._next_source()
         if source is None:
@@ -227,10 +227,10 @@ class RunningReturn(TransferOperation):
         return passed + len(taken)
 
     def _check(self) -> None:
-        """Check that items may be returned now. Raises Refused."""
+        """Check that items may be returned now. Raises QueueRefused."""
         refusal = access.write_refusal(self, None) or access.read_refusal(self, None)
         if why := self._misuse(self.next_target) or refusal:
-            raise Refused(why, client=False)
+            raise QueueRefused(why, client=False)
 
     def _misuse(self, name: str) -> str:
         """Return why the name is not that of a queue in service; "" if it is."""
@@ -239,7 +239,7 @@ class RunningReturn(TransferOperation):
 
     def _next_source(self) -> Queue | None:
         """Return the queue to search next. Return None if it must wait, or if it cannot be searched and its items are
-        given up. Raises Refused.
+        given up. Raises QueueRefused.
         """
         name = next(name for name, lookup in self._lookups.items() if lookup.count)
         self._lookup = self._lookups[name]
@@ -252,7 +252,7 @@ class RunningReturn(TransferOperation):
         if source is not None and not why:
             return source
         if why and not self._is_homeward:
-            raise Refused(why, client=False)
+            raise QueueRefused(why, client=False)
         unsearched = self._lookups.pop(name).all()
         if why:
             self._left_out = self._left_out or why
@@ -263,7 +263,7 @@ class RunningReturn(TransferOperation):
 
     def _set_aside_next(self, source: Queue) -> tuple[list[tuple[Delivery, Wanted]], int, bool]:
         """Set aside items to return. Return (those items, how many were passed, True if no others are left). Raises
-        Refused.
+        QueueRefused.
         """
         lookup, group, line = self._lookup, self.tools.group, source.line
         pairs: list[tuple[Delivery, Wanted]] = []
@@ -275,14 +275,14 @@ class RunningReturn(TransferOperation):
             head = line.head()
             if head is None:
                 if line.read_error is not None and not pairs:
-                    raise Refused(access.why_unreadable(line.read_error), client=False)
+                    raise QueueRefused(access.why_unreadable(line.read_error), client=False)
                 return pairs, 0, True
             if (key := lookup.key(head)) is None:
                 break
             asked_bytes = size + OVERHEAD_BYTES * (len(pairs) + 1) + len(head.data)
             if asked_bytes > admitted_bytes and (group.is_full or not group.admits(asked_bytes)):
                 if not pairs:
-                    raise Refused(access.disk_full(group), client=False)
+                    raise QueueRefused(access.disk_full(group), client=False)
                 return pairs, 0, False
             size += len(head.data)
             pairs.append((source.open_head_for_transfer(), lookup.cross_off(key)))
@@ -310,7 +310,7 @@ class RunningReturn(TransferOperation):
 
     def _count_returnable(self, source: Queue) -> tuple[int, bool]:
         """Search the line. Return (how many of the items to find can be returned now, True if the whole line was
-        searched). Raises Refused.
+        searched). Raises QueueRefused.
         """
         count = found_bytes = passed = passed_bytes = 0
         group = self.tools.group
@@ -324,13 +324,13 @@ class RunningReturn(TransferOperation):
                     continue
                 if group.is_full or not group.admits(found_bytes + size):
                     if not count:
-                        raise Refused(access.disk_full(group), client=False)
+                        raise QueueRefused(access.disk_full(group), client=False)
                     return count, False
                 count, found_bytes = count + 1, found_bytes + size
                 if count == PASSING_ITEMS or found_bytes >= PASSING_BYTES:
                     return count, False
         except OSError as error:
-            raise Refused(access.why_unreadable(error), client=False) from error
+            raise QueueRefused(access.why_unreadable(error), client=False) from error
         return count, True
 
     def _send(self, pairs: list[tuple[Delivery, Wanted]], back: Queue, now_ms: int) -> None:

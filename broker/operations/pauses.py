@@ -17,7 +17,7 @@ from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.own_files import KeptFile
 from staniel.journal.spool import refused_start
 from staniel.queues.queue import Queue
-from staniel.queues.registry import Queues, Refused
+from staniel.queues.registry import QueueRefused, Queues
 
 FORMAT_VERSION = 1
 
@@ -94,7 +94,7 @@ class Pauses:
         for name, pause in self._pauses.items():
             try:
                 queues.make(name, now_ms).pause(gets=pause.gets, puts=pause.puts)
-            except Refused as refused:
+            except QueueRefused as refused:
                 self.report(Level.WARNING, "pauses.unserved", queue=name, why=refused.why)
 
     def apply_to(self, queue: Queue) -> None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from staniel.broker import access
 from staniel.broker.events import Level
 from staniel.broker.operations.audit import Requester
-from staniel.broker.operations.deletions import Undeleted
+from staniel.broker.operations.deletions import DeletionRefused
 from staniel.broker.operations.running import CANCELLED, CUT_OFF, LOOK_AGAIN_MS, Operation, Operations
 from staniel.broker.operations.transfer import Bound, ClientsBeside, noted_position
 from staniel.broker.selection.chosen import RETURNED_PER_TURN, Chosen, Head
@@ -417,7 +417,7 @@ class RunningPurge(FileOperation):
             return
         try:
             self.batch = deletions.delete(queue, now_ms)
-        except Undeleted as refused:
+        except DeletionRefused as refused:
             self._why = refused.why
             self._deleted(now_ms)
             return

@@ -16,7 +16,7 @@ from staniel.broker.selection.chosen import Chosen
 from staniel.queues.item import Item
 from staniel.queues.past import past_of
 from staniel.queues.queue import Queue
-from staniel.queues.registry import Refused, TryNextTurn
+from staniel.queues.registry import QueueRefused, TryNextTurn
 
 NO_HOME = "the next item does not say which queue it comes from: say where to move it (`to`, --to)"
 
@@ -58,7 +58,7 @@ class RunningRedrive(RunningMove):
             return self._targets[name]
         self.next_target = name
         if why := self._refusal(name):
-            raise Refused(why, client=False)
+            raise QueueRefused(why, client=False)
         if self._must_wait_for(name):
             raise TryNextTurn
         self._targets[name] = self._check_target(name, now_ms)

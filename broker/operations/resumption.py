@@ -11,12 +11,12 @@ from staniel.broker.operations.running import Operation, Operations
 from staniel.broker.operations.undo import UndoRecord
 from staniel.journal.undo_file import Over, UndoEnded, frame
 from staniel.queues.queue import Queue
-from staniel.queues.registry import Refused
+from staniel.queues.registry import QueueRefused
 
 
 def begin_undo(operations: Operations, by: Requester, record: UndoRecord, now_ms: int) -> Operation | None:
-    """Begin the undo of an operation; return None if none of its items is left. Raises Refused and OSError before any
-    change.
+    """Begin the undo of an operation; return None if none of its items is left. Raises QueueRefused and OSError before
+    any change.
     """
     queues, content = operations.tools.queues, record.content
     if not content.began.carries_items:
@@ -25,12 +25,12 @@ def begin_undo(operations: Operations, by: Requester, record: UndoRecord, now_ms
     if targets:
         return RunningReturn(operations, by, targets[0], record, now_ms)
     if why := next(filter(None, map(queues.why_blocked, content.targets)), ""):
-        raise Refused(why, client=False)
+        raise QueueRefused(why, client=False)
     return None
 
 
 def resume(operations: Operations, record: UndoRecord, now_ms: int) -> None:
-    """Continue the operation of `record`, or its undo. Raises Refused or OSError if it cannot continue now."""
+    """Continue the operation of `record`, or its undo. Raises QueueRefused or OSError if it cannot continue now."""
     content, began = record.content, record.content.began
     if (undoing := content.undoing) is not None:
         by = Requester(undoing.client, undoing.protocol, undoing.user)
@@ -62,12 +62,12 @@ def resume(operations: Operations, record: UndoRecord, now_ms: int) -> None:
 
 
 def _source(operations: Operations, record: UndoRecord) -> Queue | None:
-    """Return the queue that an operation takes items from; None if it is deleted. Raises Refused if that queue or a
-    target cannot be read.
+    """Return the queue that an operation takes items from; None if it is deleted. Raises QueueRefused if that queue or
+    a target cannot be read.
     """
     for name in record.content.queues:
         if why := operations.tools.queues.why_blocked(name):
-            raise Refused(why, client=False)
+            raise QueueRefused(why, client=False)
     return operations.tools.queues.find(record.queue)
 
 

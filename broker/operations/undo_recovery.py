@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from staniel.broker.events import EventSink, Level
-from staniel.broker.operations.deletions import Undeleted
+from staniel.broker.operations.deletions import DeletionRefused
 from staniel.broker.operations.resumption import resume
 from staniel.broker.operations.running import Operations
 from staniel.broker.operations.undo import UndoRecord
@@ -45,14 +45,14 @@ from staniel.journal.undo_file import (
 from staniel.queues.calendar import FOREVER_MS
 from staniel.queues.item import Item, Numbered, item_with, past_bytes
 from staniel.queues.queue import Queue
-from staniel.queues.registry import Refused
+from staniel.queues.registry import QueueRefused
 from staniel.queues.stream.stream import StreamLine
 from staniel.queues.xids import steps_past
 
 T = TypeVar("T")
 
 
-class Damaged(Exception):
+class DamagedFrame(Exception):
     """The error for a frame whose bytes have changed since it was written."""
 
 
@@ -256,7 +256,7 @@ class UndoRecovery:
                         intents += self._moving(record, number)
                 for number in range(content.settled_backs, len(content.backs)):
                     intents += self._returning(record, number)
-            except Damaged as damage:
+            except DamagedFrame as damage:
                 self._set_aside(record.path, str(damage), record.queue)
                 self._forget(record)
             except OSError as error:
@@ -265,12 +265,12 @@ class UndoRecovery:
         return intents
 
     def _read_slice(self, record: UndoRecord, place: Place, read: Callable[[bytes], T | None]) -> T:
-        """Read a slice by `read`. Raises OSError and Damaged."""
+        """Read a slice by `read`. Raises OSError and DamagedFrame."""
         with reading(record.path):
             data = self.fs.read(record.path, place.at, place.size)
         head = read(data)
         if head is None:
-            raise Damaged(f"the frame at byte {place.at} has changed since it was written")
+            raise DamagedFrame(f"the frame at byte {place.at} has changed since it was written")
         return head
 
     def _moving(self, record: UndoRecord, number: int) -> list[Intent]:
@@ -359,7 +359,7 @@ class UndoRecovery:
                 len(queue.line) or queue.open_reads or queue.in_transfer or queue.delayed
             )
             if queue is not None and is_empty and not self._deletions.must_wait(queue):
-                with suppress(Undeleted):  # the queue stays in service, empty
+                with suppress(DeletionRefused):  # the queue stays in service, empty
                     self._deletions.delete(queue, now_ms)
             with suppress(OSError):
                 self._write(record, [DeleteEnded()])
@@ -367,8 +367,8 @@ class UndoRecovery:
         for record in sorted(cut_off, key=lambda record: record.id):
             try:
                 resume(self._operations, record, now_ms)
-            except (OSError, Refused) as error:
-                why = error.why if isinstance(error, Refused) else str(error)
+            except (OSError, QueueRefused) as error:
+                why = error.why if isinstance(error, QueueRefused) else str(error)
                 self._report("operation.waits", record.path, why, queue=record.queue)
 
     def _items(self, record: UndoRecord, number: int) -> list[tuple[UndoItem, Item]]:

@@ -15,7 +15,7 @@ _LENGTH_BYTES = 4
 _HEAD_AT = len(MARK) + _LENGTH_BYTES
 
 
-class Undecodable(ValueError):
+class UndecodableItem(ValueError):
     """An item that is no message. The text says why."""
 
 
@@ -31,29 +31,29 @@ def encode(message: dict[str, Any]) -> bytes:
 
 
 def decode(data: bytes) -> dict[str, Any]:
-    """Return the message. Raises Undecodable."""
+    """Return the message. Raises UndecodableItem."""
     try:
         if data.startswith(b"{"):
             return _checked(loads(data))
         if not data.startswith(MARK):
-            raise Undecodable(f"it begins with {data[:8]!r}")
+            raise UndecodableItem(f"it begins with {data[:8]!r}")
         end = _HEAD_AT + int.from_bytes(data[len(MARK) : _HEAD_AT])
         message = loads(data[_HEAD_AT:end])
         body = data[end:]
         message["body"] = body.decode("utf-8", "surrogatepass") if message.pop("text", False) else body
         return _checked(message)
-    except Undecodable:
+    except UndecodableItem:
         raise
     except Exception as error:  # JSON with objects of kombu's own raises whatever they raise
-        raise Undecodable(f"{type(error).__name__}: {error}") from error
+        raise UndecodableItem(f"{type(error).__name__}: {error}") from error
 
 
 def _checked(message: Any) -> dict[str, Any]:
     if not isinstance(message, dict) or not isinstance(message.get("properties"), dict) or "body" not in message:
-        raise Undecodable("it has no properties or no body")
+        raise UndecodableItem("it has no properties or no body")
     properties = message["properties"]
     if not isinstance(properties.setdefault("delivery_info", {}), dict):
-        raise Undecodable("its delivery_info is not an object")
+        raise UndecodableItem("its delivery_info is not an object")
     if not isinstance(message.setdefault("headers", {}), dict):
-        raise Undecodable("its headers are not an object")
+        raise UndecodableItem("its headers are not an object")
     return message

@@ -29,7 +29,7 @@ class JournalFailure(Exception):
     """
 
 
-class Misplaced(JournalFailure):
+class FilesMisplaced(JournalFailure):
     """The failure after another program has removed, moved, cut short, unmounted or mounted over files that are open
     for writing. No later start would find what is written to them from now on.
     """
@@ -45,7 +45,7 @@ class SyncFailed(OSError):
         self.call = "sync"  # the call's name in messages, see refusals.py
 
 
-class Locked(Exception):
+class AlreadyLocked(Exception):
     """The refusal of a lock that another process holds; `holder` is what that process wrote into the lock file."""
 
     def __init__(self, holder: str) -> None:
@@ -193,13 +193,13 @@ class Fs(Protocol):
         """Return the machine's memory, or the part that a control group allows."""
 
     def lock(self, path: str) -> None:
-        """Hold `path` locked until the process ends; its content names this process. Raises Locked."""
+        """Hold `path` locked until the process ends; its content names this process. Raises AlreadyLocked."""
 
     def is_locked(self, path: str) -> bool:
         """Tell whether `path` is still the file that `lock` has locked. Raises OSError if the disk cannot say."""
 
     def hold(self, path: str, *, shared: bool) -> Callable[[], None]:
-        """Lock `path`, created empty if missing, until the returned function is called. Raises Locked."""
+        """Lock `path`, created empty if missing, until the returned function is called. Raises AlreadyLocked."""
 
 
 def remove_each(fs: Fs, folder: str, names: list[str]) -> None:

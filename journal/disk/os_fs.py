@@ -19,8 +19,8 @@ from staniel.journal.disk.fs import (
     MISSING,
     UNKNOWN_BYTES,
     UNKNOWN_INODES,
+    AlreadyLocked,
     File,
-    Locked,
     Reader,
     Region,
     SyncFailed,
@@ -564,7 +564,7 @@ class OsFs:
         except BlockingIOError:
             holder = _lock_holder(fd, path)
             os.close(fd)
-            raise Locked(holder) from None
+            raise AlreadyLocked(holder) from None
         except OSError:
             os.close(fd)
             raise
@@ -582,7 +582,7 @@ class OsFs:
             fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(fd)
-            raise Locked("") from None
+            raise AlreadyLocked("") from None
         return lambda: os.close(fd)
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from staniel.journal.disk.fs import Fs
-from staniel.journal.errors import Corrupt
+from staniel.journal.errors import CorruptRecord
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.files import Kind
 from staniel.journal.kestrel.records import ADDX, FIXED_BYTES, decode
@@ -59,7 +59,7 @@ def _added(data: bytes) -> Iterator[tuple[int, Item]]:
         op = data[at]
         try:
             record = decode(data, at, len(data), 0)
-        except Corrupt:
+        except CorruptRecord:
             return
         if op == ADDX:
             yield at, Item(record.payload(data), record.added_ms, record.expires_ms)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from staniel.journal.errors import NeedMore
+from staniel.journal.errors import IncompleteRecord
 from staniel.journal.kestrel.adds import read_adds
 from staniel.journal.kestrel.notes import fact_in
 from staniel.journal.kestrel.records import (
@@ -41,8 +41,8 @@ def read_items(
     """Append at most `count_max` items to `items`, from byte `at` of `data` on. Return the byte where that stopped.
 
     `rest_bytes` of the file follow `data`. `saves`: the transaction ids of the SAVE_XID records before byte `at`, which
-    this updates. `loses_stand_ins`: append LOST in place of a pack's stand-ins. Raises Corrupt with the byte in `data`
-    if a record is damaged; `items` has those before it.
+    this updates. `loses_stand_ins`: append LOST in place of a pack's stand-ins. Raises CorruptRecord with the byte in
+    `data` if a record is damaged; `items` has those before it.
     """
     end, count_max = len(data), count_max + len(items)
     unpack, unpack_xid, fixed = ADDX_BODY.unpack_from, XID_BODY.unpack_from, FIXED_BYTES
@@ -76,7 +76,7 @@ def read_items(
                     item = _item(record.payload(data), record.added_ms, record.expires_ms, saves)
                     items.append(_with_xid(item, record.xid) if op == ADD_XID else item)
                 at = record.stop
-    except NeedMore:
+    except IncompleteRecord:
         pass
     return at
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from staniel.journal.background import checks_of
-from staniel.journal.errors import Corrupt
+from staniel.journal.errors import CorruptRecord
 from staniel.journal.kestrel.item_reader import LOST, read_items
 from staniel.journal.kestrel.records import plain
 from staniel.journal.kestrel.segments import IndexEntry, LogSegment, Segments
@@ -325,7 +325,7 @@ class ReadBehind:
         why = ""
         try:
             stop = read_items(self._data, used, unread_bytes, items, count_max, self._saves, self._loses_stand_ins)
-        except Corrupt as error:
+        except CorruptRecord as error:
             stop, why = error.at, error.why
         loses = self._loses_stand_ins and self._seq >= self._wanted
         if loses and (count := sum([item is LOST for item in items[before:]])):

@@ -12,7 +12,7 @@ import struct
 
 from msgspec import Struct
 
-from staniel.journal.errors import Corrupt, NeedMore, Truncated, past_end
+from staniel.journal.errors import CorruptRecord, IncompleteRecord, TruncatedRecord, past_end
 from staniel.queues.item import Item, ItemWithXid, copy_of
 
 ADD, REMOVE, ADDX, REMOVE_TENTATIVE, SAVE_XID = 0, 1, 2, 3, 4
@@ -84,49 +84,49 @@ class Record(Struct, frozen=True, gc=False):
 def decode(data: bytes, at: int, end: int, rest_bytes: int, heads_only: bool = False) -> Record:
     """Return the record that starts at byte `at` of `data`, without reading beyond byte `end`.
 
-    `rest_bytes`: how many bytes of the file follow `end`. Raises NeedMore if the record continues beyond `end`,
-    Truncated if the file ends inside it, Corrupt if it is damaged: an unknown opcode, or an impossible size.
-    `heads_only`: for callers that do not read payloads, that of an ADDX may extend beyond `end`.
+    `rest_bytes`: how many bytes of the file follow `end`. Raises IncompleteRecord if the record continues beyond `end`,
+    TruncatedRecord if the file ends inside it, CorruptRecord if it is damaged: an unknown opcode, or an impossible
+    size. `heads_only`: for callers that do not read payloads, that of an ADDX may extend beyond `end`.
     """
     op = data[at]
     try:
         if op == ADDX:
             if end - at < ADDX_HEAD_BYTES:
-                raise NeedMore
+                raise IncompleteRecord
             size, added_ms, expires_ms = ADDX_BODY.unpack_from(data, at + 1)
             stop = at + SIZE_END + size
             if size < BLOCK_HEAD_BYTES or stop > end + rest_bytes:
                 raise _wrong_size(size, BLOCK_HEAD_BYTES, end + rest_bytes - at - SIZE_END)
             if stop > end and not heads_only:
-                raise NeedMore
+                raise IncompleteRecord
             return Record(op, stop, 0, at + ADDX_HEAD_BYTES, size - BLOCK_HEAD_BYTES, added_ms, expires_ms)
         if op in FIXED_BYTES:
             size = FIXED_BYTES[op]
             if end - at < size:
-                raise NeedMore
+                raise IncompleteRecord
             return Record(op, at + size, XID_BODY.unpack_from(data, at + 1)[0] if size == WITH_XID_BYTES else 0)
         if op == ADD:
             if end - at < ADD_HEAD_BYTES:
-                raise NeedMore
+                raise IncompleteRecord
             size, expires_s = ADD_BODY.unpack_from(data, at + 1)
             stop = at + SIZE_END + size
             if size < ADD_BLOCK_HEAD_BYTES or stop > end + rest_bytes:
                 raise _wrong_size(size, ADD_BLOCK_HEAD_BYTES, end + rest_bytes - at - SIZE_END)
             if stop > end:
-                raise NeedMore
+                raise IncompleteRecord
             return Record(op, stop, 0, at + ADD_HEAD_BYTES, size - ADD_BLOCK_HEAD_BYTES, 0, expires_s * 1000)
         if op == ADD_XID:
             return _item_with_xid(op, data, at, end, rest_bytes)
         if op == STATE_DUMP:
             return _eight(data, at, end, rest_bytes)
-    except NeedMore:
+    except IncompleteRecord:
         if not rest_bytes:
-            raise Truncated(at=at) from None
+            raise TruncatedRecord(at=at) from None
         raise
-    except Corrupt as error:
+    except CorruptRecord as error:
         error.at = at
         raise
-    raise Corrupt(f"unknown opcode {op}", at)
+    raise CorruptRecord(f"unknown opcode {op}", at)
 
 
 def _eight(data: bytes, at: int, end: int, rest_bytes: int) -> Record:
@@ -137,17 +137,17 @@ def _eight(data: bytes, at: int, end: int, rest_bytes: int) -> Record:
     ADD_XID records follow, which the bytes of an add time cannot look like.
     """
     if end - at < XID_SIZE_END:
-        raise NeedMore
+        raise IncompleteRecord
     _, number = XID_AND_NUMBER.unpack_from(data, at + 1)
     if number < 0:
-        raise Corrupt(f"opcode 8 with the size {number}")
+        raise CorruptRecord(f"opcode 8 with the size {number}")
     if number < BLOCK_HEAD_BYTES:
         return _state_dump(data, at, end, rest_bytes)
     try:
         return _state_dump(data, at, end, rest_bytes)
-    except Corrupt:
+    except CorruptRecord:
         pass
-    except NeedMore:
+    except IncompleteRecord:
         if rest_bytes:
             raise
     return _item_with_xid(STATE_DUMP, data, at, end, rest_bytes)
@@ -162,15 +162,15 @@ def _state_dump(data: bytes, at: int, end: int, rest_bytes: int) -> Record:
     listed = []
     for _ in range(count):
         if at >= end:
-            raise NeedMore
+            raise IncompleteRecord
         if data[at] != ADD_XID:
-            raise Corrupt("opcode 8 with a list that is not there")
+            raise CorruptRecord("opcode 8 with a list that is not there")
         record = _item_with_xid(ADD_XID, data, at, end, rest_bytes)
         at = record.stop
         if at >= end:
-            raise NeedMore
+            raise IncompleteRecord
         if data[at] != REMOVE_TENTATIVE:
-            raise Corrupt("opcode 8 with a list that breaks off")
+            raise CorruptRecord("opcode 8 with a list that breaks off")
         at += 1
         listed.append(record)
     return Record(STATE_DUMP, at, counter, listed=listed)
@@ -179,23 +179,23 @@ def _state_dump(data: bytes, at: int, end: int, rest_bytes: int) -> Record:
 def _item_with_xid(op: int, data: bytes, at: int, end: int, rest_bytes: int) -> Record:
     """Return an ADD_XID, or an opcode 8 of the same layout."""
     if end - at < XID_SIZE_END:
-        raise NeedMore
+        raise IncompleteRecord
     xid, size = XID_AND_NUMBER.unpack_from(data, at + 1)
     stop = at + XID_SIZE_END + size
     if size < BLOCK_HEAD_BYTES or stop > end + rest_bytes:
         raise _wrong_size(size, BLOCK_HEAD_BYTES, end + rest_bytes - at - XID_SIZE_END)
     if stop > end:
-        raise NeedMore
+        raise IncompleteRecord
     _, _, added_ms, expires_ms = ADD_XID_BODY.unpack_from(data, at + 1)
     return Record(op, stop, xid, at + ADD_XID_HEAD_BYTES, size - BLOCK_HEAD_BYTES, added_ms, expires_ms)
 
 
-def _wrong_size(size: int, size_min: int, left_bytes: int) -> Corrupt:
+def _wrong_size(size: int, size_min: int, left_bytes: int) -> CorruptRecord:
     """Return the error for a block of `size` bytes that must have at least `size_min`, while the file has `left_bytes`
     more. The check precedes any allocation of the claimed size.
     """
     if size < size_min:
-        return Corrupt(f"a block of {size} bytes, at least {size_min} expected")
+        return CorruptRecord(f"a block of {size} bytes, at least {size_min} expected")
     return past_end(size, left_bytes)
 
 

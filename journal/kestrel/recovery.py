@@ -17,7 +17,7 @@ from msgspec import Struct, structs
 from staniel.journal.disk.fs import Fs, SyncFailed, try_to_remove
 from staniel.journal.disk.quarantine import quarantine, quarantine_entry
 from staniel.journal.dump import rows
-from staniel.journal.errors import Corrupt, Damage, Truncated
+from staniel.journal.errors import CorruptRecord, Damage, TruncatedRecord
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel import sidecar
 from staniel.journal.kestrel.derived_effect import follow
@@ -263,7 +263,7 @@ class Recovery:
     def _items_in(self, path: str) -> int:
         """Return how many items a file adds, up to its first unreadable record."""
         count = 0
-        with suppress(Corrupt):
+        with suppress(CorruptRecord):
             for row in rows(self.fs, path, KestrelDumper()):
                 count += row.data is not None
         return count
@@ -336,10 +336,10 @@ class Recovery:
         try:
             self._replay_segment(segment, recovered)
             if unfinished_bytes := end_file():
-                raise Truncated(at=segment.size - unfinished_bytes)
-        except Corrupt as error:
+                raise TruncatedRecord(at=segment.size - unfinished_bytes)
+        except CorruptRecord as error:
             error.at -= end_file()
-            torn = isinstance(error, Truncated)
+            torn = isinstance(error, TruncatedRecord)
             damage = Damage(segment.name, error.at, segment.size - error.at, error.why, is_torn=torn)
             recovered.damages.append(damage)
         recovered.replayed_bytes += segment.size
@@ -353,7 +353,7 @@ class Recovery:
             piece = recovered.segments.read(segment, at, want)
             try:
                 used = replay.consume(piece, size - at - len(piece))
-            except Corrupt as error:
+            except CorruptRecord as error:
                 error.at += at
                 raise
             at += used

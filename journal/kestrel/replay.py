@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from staniel.journal.errors import NeedMore
+from staniel.journal.errors import IncompleteRecord
 from staniel.journal.kestrel.adds import count_adds
 from staniel.journal.kestrel.notes import fact_in, unfinished_note
 from staniel.journal.kestrel.records import (
@@ -125,7 +125,7 @@ class Replay:
         """Read whole records from the start of `data`. Return how many bytes they have.
 
         `rest_bytes`: how many bytes of the file follow `data`. If `data` ends inside a record, that record is not used.
-        Raises Corrupt if the next record is damaged, Truncated if the file ends inside it.
+        Raises CorruptRecord if the next record is damaged, TruncatedRecord if the file ends inside it.
         """
         at, end, added_bytes = 0, len(data), 0
         line, saves, in_memory = self.line, self._saves, self.line.in_memory
@@ -175,7 +175,7 @@ class Replay:
                     record = decode(data, at, end, rest_bytes)
                     self._add(record, data)
                     at = record.stop
-        except NeedMore:
+        except IncompleteRecord:
             pass
         finally:
             line.added_bytes += added_bytes

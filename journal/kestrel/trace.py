@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 
-from staniel.journal.errors import Corrupt, Flaw, NeedMore, Truncated
+from staniel.journal.errors import CorruptRecord, Flaw, IncompleteRecord, TruncatedRecord
 from staniel.journal.kestrel.dump import NAMES
 from staniel.journal.kestrel.files import Files
 from staniel.journal.kestrel.install import is_empty_pack
@@ -109,8 +109,8 @@ class KestrelTrace:
             self._saves.clear()
             try:
                 yield from self._steps_of(name)
-            except Corrupt as error:
-                torn = isinstance(error, Truncated) and name == self._files.queue
+            except CorruptRecord as error:
+                torn = isinstance(error, TruncatedRecord) and name == self._files.queue
                 size = self._fs.size(f"{self._folder}/{name}") - error.at
                 self.flaws.append((name, Flaw(error.at, size, error.why, torn)))
 
@@ -138,17 +138,17 @@ class KestrelTrace:
         while offset < size:
             piece = self._fs.read(path, offset, want)
             if not piece:
-                raise Truncated(at=offset)
+                raise TruncatedRecord(at=offset)
             at, rest_bytes = 0, size - offset - len(piece)
             try:
                 while at < len(piece):
                     record = decode(piece, at, len(piece), rest_bytes)
                     yield self._follow_record(record, offset + at, record.stop - at, offset)
                     at = record.stop
-            except NeedMore:
+            except IncompleteRecord:
                 if not rest_bytes:
-                    raise Truncated(at=offset + at) from None
-            except Corrupt as error:
+                    raise TruncatedRecord(at=offset + at) from None
+            except CorruptRecord as error:
                 error.at = offset + at
                 raise
             self._progress(at)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from staniel.journal.disk.fs import Fs
 from staniel.journal.dump import rows
-from staniel.journal.errors import Corrupt
+from staniel.journal.errors import CorruptRecord
 from staniel.journal.libkestrel.dump import LibkestrelDumper
 from staniel.journal.libkestrel.files import StreamFileKind, parse
 from staniel.journal.libkestrel.records import MAGIC_BYTES, SEGMENT_MAGIC
@@ -44,5 +44,5 @@ class StreamSearch:
                 for row in rows(self.fs, path, LibkestrelDumper(SEGMENT_MAGIC)):
                     if row.data is not None and (number > start.file or row.at >= start.at):
                         yield FilePosition(number, row.at), Item(row.data, row.added_ms or 0, row.expires_ms or 0)
-            except Corrupt:
+            except CorruptRecord:
                 continue

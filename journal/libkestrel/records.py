@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from staniel.journal.errors import Corrupt, NeedMore, Truncated
+from staniel.journal.errors import CorruptRecord, IncompleteRecord, TruncatedRecord
 from staniel.queues.item import Item, Numbered
 
 SEGMENT_MAGIC = b"\x27\x64\x26\x03"
@@ -50,23 +50,23 @@ class RecordScan:
         """Read whole records from the start of `data`. Return how many bytes they have.
 
         `rest_bytes`: how many bytes of the file follow. If `data` ends inside a record, or the file's data has ended,
-        the rest is not used. Raises Corrupt with `at` counted from the start of the file.
+        the rest is not used. Raises CorruptRecord with `at` counted from the start of the file.
         """
         at, end = 0, len(data)
         try:
             while at < end and not self.has_ended:
                 at = self.read_from(data, at, end, rest_bytes)
-        except NeedMore:
+        except IncompleteRecord:
             pass
-        except Corrupt as error:
+        except CorruptRecord as error:
             error.at += self.offset
             raise
         self.offset += at
         return at
 
     def read_from(self, data: bytes, at: int, end: int, rest_bytes: int) -> int:
-        """Read one or more records from byte `at` on. Return where the next one begins, before raising NeedMore for
-        records that were counted: after NeedMore the same bytes come again.
+        """Read one or more records from byte `at` on. Return where the next one begins, before raising IncompleteRecord
+        for records that were counted: after IncompleteRecord the same bytes come again.
         """
         raise NotImplementedError
 
@@ -95,8 +95,9 @@ def read_record(data: bytes, at: int, end: int, rest_bytes: int) -> StreamRecord
     """Return the record at byte `at` of `data`, whatever its command is; None for the zero byte that ends a file's
     data.
 
-    `rest_bytes`: how many bytes of the file follow `data[:end]`. Raises NeedMore if the record continues there, Corrupt
-    if it is damaged: cut off by the end of the file, a data command without a size, or a size outside 0 to 16 MiB.
+    `rest_bytes`: how many bytes of the file follow `data[:end]`. Raises IncompleteRecord if the record continues there,
+    CorruptRecord if it is damaged: cut off by the end of the file, a data command without a size, or a size outside 0
+    to 16 MiB.
     """
     command = data[at]
     if not command:
@@ -105,24 +106,24 @@ def read_record(data: bytes, at: int, end: int, rest_bytes: int) -> StreamRecord
     data_at = stop = header_at + (command & 15) * WORD_BYTES
     if command & DATA_FLAG:
         if data_at == header_at:
-            raise Corrupt(f"command {command >> 4} without a data size", at)
+            raise CorruptRecord(f"command {command >> 4} without a data size", at)
         if header_at + WORD_BYTES > end:
             return _cut_off(rest_bytes, at)
         (size,) = SIZE_WORD.unpack_from(data, header_at)
         if not 0 <= size <= DATA_BYTES_MAX:
-            raise Corrupt(f"a data size of {size} bytes", at)
+            raise CorruptRecord(f"a data size of {size} bytes", at)
         stop += size
     if stop > end + rest_bytes:
-        raise Truncated(at=at)
+        raise TruncatedRecord(at=at)
     if stop > end:
-        raise NeedMore
+        raise IncompleteRecord
     return StreamRecord(at, command >> 4, header_at, data_at, stop)
 
 
 def _cut_off(rest_bytes: int, at: int) -> StreamRecord | None:
     if rest_bytes:
-        raise NeedMore
-    raise Truncated(at=at)
+        raise IncompleteRecord
+    raise TruncatedRecord(at=at)
 
 
 def encode_put(item: Item, item_id: int, errors: int = 0) -> bytes:
@@ -157,26 +158,28 @@ def decode_item(data: bytes, record: StreamRecord) -> Numbered:
 
 
 def decode_put_id(data: bytes, record: StreamRecord) -> int:
-    """Return the id of a PUT. Raises Corrupt unless its header has 6 or 8 words and the id is positive."""
+    """Return the id of a PUT. Raises CorruptRecord unless its header has 6 or 8 words and the id is positive."""
     if record.words not in (PUT_WORDS, PUT_EXPIRING_WORDS):
-        raise Corrupt(f"a PUT with {record.words} header words", record.at)
+        raise CorruptRecord(f"a PUT with {record.words} header words", record.at)
     (item_id,) = ID.unpack_from(data, record.header_at + 8)
     if item_id <= 0:
-        raise Corrupt(f"a PUT with the id {item_id}", record.at)
+        raise CorruptRecord(f"a PUT with the id {item_id}", record.at)
     return int(item_id)
 
 
 def decode_read_head(data: bytes, record: StreamRecord) -> int:
-    """Return the id of a READ_HEAD. Raises Corrupt unless its header has 2 words."""
+    """Return the id of a READ_HEAD. Raises CorruptRecord unless its header has 2 words."""
     if record.words != 2:
-        raise Corrupt(f"a READ_HEAD with {record.words} header words", record.at)
+        raise CorruptRecord(f"a READ_HEAD with {record.words} header words", record.at)
     return int(ID.unpack_from(data, record.header_at)[0])
 
 
 def decode_read_done(data: bytes, record: StreamRecord) -> tuple[int, ...]:
-    """Return the ids of a READ_DONE. Raises Corrupt unless its header has 1 word and its data is a sequence of ids."""
+    """Return the ids of a READ_DONE. Raises CorruptRecord unless its header has 1 word and its data is a sequence of
+    ids.
+    """
     if record.words != 1:
-        raise Corrupt(f"a READ_DONE with {record.words} header words", record.at)
+        raise CorruptRecord(f"a READ_DONE with {record.words} header words", record.at)
     if record.data_bytes % ID.size:
-        raise Corrupt(f"a READ_DONE of {record.data_bytes} bytes", record.at)
+        raise CorruptRecord(f"a READ_DONE of {record.data_bytes} bytes", record.at)
     return struct.unpack_from(f"<{record.data_bytes // ID.size}q", data, record.data_at)

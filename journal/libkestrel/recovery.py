@@ -12,7 +12,7 @@ from msgspec import Struct
 from staniel.journal.disk.fs import Fs, try_to_remove
 from staniel.journal.disk.quarantine import quarantine
 from staniel.journal.disk.replace_file import replace_file
-from staniel.journal.errors import Corrupt, Damage, Truncated
+from staniel.journal.errors import CorruptRecord, Damage, TruncatedRecord
 from staniel.journal.libkestrel.files import DEFAULT_READER, StreamFiles, temp_name
 from staniel.journal.libkestrel.position import Position, ReaderFileScan, can_append, encode_reader_file
 from staniel.journal.libkestrel.records import MAGIC_BYTES, READER_MAGIC, SEGMENT_MAGIC, RecordScan
@@ -79,7 +79,7 @@ class StreamRecovery:
             return None
         begin = self.fs.read(path, 0, MAGIC_BYTES)
         if is_newest and is_partial_magic(begin, SEGMENT_MAGIC):
-            recovered.damages.append(self._cut(name, size, Truncated(), is_newest))
+            recovered.damages.append(self._cut(name, size, TruncatedRecord(), is_newest))
             self._remove_empty(name, recovered)
             return None
         if begin != SEGMENT_MAGIC:
@@ -88,7 +88,7 @@ class StreamRecovery:
         scan = SegmentScan(name, MAGIC_BYTES)
         try:
             read_pieces(self.fs, path, MAGIC_BYTES, size, scan)
-        except Corrupt as error:
+        except CorruptRecord as error:
             recovered.damages.append(self._cut(name, size, error, is_newest))
             scan.offset = size = error.at
         if scan.offset < size:
@@ -113,7 +113,7 @@ class StreamRecovery:
         if is_zero(self.fs, f"{self.folder}/{name}", at, size):
             self.fs.truncate(f"{self.folder}/{name}", at)
         else:
-            recovered.damages.append(self._cut(name, size, Corrupt("bytes after the end of the data", at), False))
+            recovered.damages.append(self._cut(name, size, CorruptRecord("bytes after the end of the data", at), False))
 
     def _reader(self, reader: str, name: str, recovered: RecoveredStream, now_ms: int) -> None:
         path = f"{self.folder}/{name}"
@@ -123,11 +123,11 @@ class StreamRecovery:
         try:
             begin = self.fs.read(path, 0, MAGIC_BYTES)
             if size and begin != READER_MAGIC:
-                raise Truncated if is_partial_magic(begin, READER_MAGIC) else Corrupt("not a reader file")
+                raise TruncatedRecord if is_partial_magic(begin, READER_MAGIC) else CorruptRecord("not a reader file")
             read.offset = MAGIC_BYTES
             read_pieces(self.fs, path, MAGIC_BYTES, size, read)
             sound = read.offset == size and can_append(size)
-        except Corrupt as error:
+        except CorruptRecord as error:
             saved_as = quarantine(self.fs, path, 0, size, self.damaged)
             recovered.damages.append(_damage(name, size, error, saved_as))
         position = read.position
@@ -148,7 +148,7 @@ class StreamRecovery:
             self.fs.remove(f"{self.folder}/{recovered.files.readers.pop(DEFAULT_READER)}")
             del recovered.readers[DEFAULT_READER]
 
-    def _cut(self, name: str, size: int, error: Corrupt, is_newest: bool) -> Damage:
+    def _cut(self, name: str, size: int, error: CorruptRecord, is_newest: bool) -> Damage:
         """Copy the unreadable end of a file, then cut it off. `is_newest`: the segment is the current one."""
         path = f"{self.folder}/{name}"
         saved_as = quarantine(self.fs, path, error.at, size - error.at, self.damaged)
@@ -156,8 +156,8 @@ class StreamRecovery:
         return _damage(name, size, error, saved_as, is_newest)
 
 
-def _damage(name: str, size: int, error: Corrupt, saved_as: str, is_newest: bool = True) -> Damage:
-    is_torn = is_newest and isinstance(error, Truncated)
+def _damage(name: str, size: int, error: CorruptRecord, saved_as: str, is_newest: bool = True) -> Damage:
+    is_torn = is_newest and isinstance(error, TruncatedRecord)
     return Damage(name, error.at, size - error.at, error.why, saved_as, is_torn)
 
 
@@ -177,7 +177,7 @@ def is_zero(fs: Fs, path: str, at: int, size: int) -> bool:
 
 
 def read_pieces(fs: Fs, path: str, at: int, size: int, scan: RecordScan) -> None:
-    """Feed bytes `at` to `size` of a file to `scan`, in pieces of at least one record. Raises OSError, Corrupt."""
+    """Feed bytes `at` to `size` of a file to `scan`, at least one record at a time. Raises OSError, CorruptRecord."""
     want = CHUNK_BYTES
     while at < size and not scan.has_ended:
         piece = fs.read(path, at, min(want, size - at))

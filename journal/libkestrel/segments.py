@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 
 from staniel.journal.disk.fs import Fs
-from staniel.journal.errors import Corrupt
+from staniel.journal.errors import CorruptRecord
 from staniel.journal.libkestrel.records import ID_MAX, MAGIC_BYTES, PUT_COMMAND, decode_item, read_record
 from staniel.journal.libkestrel.scan import IdRun, ScanMark
 from staniel.queues.item import LOST_MS, Numbered
@@ -207,7 +207,7 @@ class StreamSegments:
                     break
                 before += ItemTotals(1, len(item.data), int(item.expires_ms != 0))
                 offset = mark.offset + end
-        except Corrupt:
+        except CorruptRecord:
             return None  # the file has become unreadable since it was scanned
         if before.items != keep_id - run.first_id or offset <= MAGIC_BYTES:
             return None
@@ -323,7 +323,7 @@ def _read_expected(data: bytes, first_id: int, end_id: int) -> list[Numbered]:
             if item.id != first_id + len(items) or item.id >= end_id:
                 break
             items.append(item)
-    except Corrupt:
+    except CorruptRecord:
         pass
     items += [Numbered(b"", 0, LOST_MS, 0, item_id) for item_id in range(first_id + len(items), end_id)]
     return items

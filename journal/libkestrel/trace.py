@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from staniel.journal.dump import Row, rows
-from staniel.journal.errors import Corrupt, Flaw, Truncated
+from staniel.journal.errors import CorruptRecord, Flaw, TruncatedRecord
 from staniel.journal.interval_set import IntervalSet
 from staniel.journal.libkestrel.dump import LibkestrelDumper
 from staniel.journal.libkestrel.files import StreamFiles, queue_of_reader
@@ -167,7 +167,7 @@ class StreamTrace:
                 continue
             try:
                 first = next((row for row in rows(self._fs, path, LibkestrelDumper(SEGMENT_MAGIC)) if row.number), None)
-            except Corrupt:
+            except CorruptRecord:
                 first = None  # a later read of the file reports the damage
             firsts[name] = first.number or 0 if first is not None else 0
         return sorted(firsts, key=lambda name: (firsts[name], self._files.segments[name]))
@@ -185,6 +185,6 @@ class StreamTrace:
                 self.records[row.op] += 1
                 self._progress(row.size)
                 yield row
-        except Corrupt as error:
-            torn = is_written and isinstance(error, Truncated)
+        except CorruptRecord as error:
+            torn = is_written and isinstance(error, TruncatedRecord)
             self.flaws.append((name, Flaw(error.at, size - error.at, error.why, torn)))

@@ -24,7 +24,7 @@ from enum import Enum
 
 from msgspec import Struct
 
-from staniel.journal.disk.fs import File, Misplaced, Region
+from staniel.journal.disk.fs import File, FilesMisplaced, Region
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.disk.unsynced_names import NamedFile, UnsyncedNames
 from staniel.journal.redo import records
@@ -340,10 +340,10 @@ class RedoLog:
             self._seal()
 
     def opened(self, file: NamedFile) -> None:
-        """Bind `file` again, which has been opened under a bound name. Raises Misplaced."""
+        """Bind `file` again, which has been opened under a bound name. Raises FilesMisplaced."""
         binding = self.bindings[file.path]
         if file.size != binding.size:
-            raise Misplaced(f"{file.path} was removed, moved, cut short or written to by another program")
+            raise FilesMisplaced(f"{file.path} was removed, moved, cut short or written to by another program")
         file.safe_bytes = binding.safe_bytes
         binding.file = file
         file.bind(binding, tell=binding.has_data)

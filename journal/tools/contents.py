@@ -14,7 +14,7 @@ from msgspec import Struct
 from staniel.journal.interval_set import IntervalSet
 from staniel.journal.kestrel.trace import KestrelTrace, Step, TracedItem
 from staniel.journal.libkestrel.trace import Put
-from staniel.journal.tools.source import FileFlaw, NotFound, ReadSource, file_flaws
+from staniel.journal.tools.source import FileFlaw, JournalNotFound, ReadSource, file_flaws
 from staniel.journal.trace import FrozenFs, Happened, Payload
 from staniel.journal.workq.dump import show_id
 from staniel.journal.workq.trace import CmdLogTrace
@@ -72,7 +72,7 @@ class Contents(Struct):
 
 def contents(source: ReadSource, queue: str, at_ms: int, now_ms: int, *, jobs: bool) -> Contents:
     """Return the content of a queue at `at_ms`. `jobs`: return the jobs called `queue`, not the items of the queue of
-    that name. `now_ms`: everything in the files is earlier than this. Raises NotFound, OSError.
+    that name. `now_ms`: everything in the files is earlier than this. Raises JournalNotFound, OSError.
     """
     exists = queue in source.listing.kestrel or source.family(queue) or queue in source.listing.mixed
     if jobs or (not exists and source.cmdlog):
@@ -178,7 +178,7 @@ def _of_stream(source: ReadSource, family: str, queue: str, at_ms: int, now_ms: 
     trace, files = source.stream(family)
     name = trace.readers().get(queue)
     if name is None and trace.readers():
-        raise NotFound(f"there is no queue {queue} in {source.folder}")
+        raise JournalNotFound(f"there is no queue {queue} in {source.folder}")
     is_over = at_ms >= now_ms
     # A record after the confirmation of a later item was written later.
     before = trace.done_before(name, IntervalSet(put.id for put in trace.puts() if put.added_ms > at_ms))

@@ -38,11 +38,11 @@ TOLD_EVERY_ITEMS = 10_000
 Progress = Callable[[str, int, int], None]  # arguments: the work, how many items are done, how many there are
 
 
-class Refusal(Exception):
+class ConversionRefused(Exception):
     """The error for a conversion that cannot be done. Nothing has changed; the text says why and what to do."""
 
 
-class NotInPlace(Exception):
+class ConversionUnfinished(Exception):
     """The error for a conversion whose new files are complete but not all in place. The text says why and what
     to do.
     """
@@ -86,19 +86,19 @@ class Conversion:
 
     def run(self, target_format: Format) -> int:
         """Convert the queue. Return how many items have been moved; -1 if the queue is in that format already. Raises
-        Refusal, or OSError with nothing changed in the spool; NotInPlace.
+        ConversionRefused, or OSError with nothing changed in the spool; ConversionUnfinished.
         """
         self._watch.pop_error()  # recovery may continue without what was refused
         try:
             return self._run(target_format)
-        except Refusal:
+        except ConversionRefused:
             self._watch.check()  # a refused read is not damage
             raise
 
     def _run(self, target_format: Format) -> int:
         """Do what `run` does."""
         if parent_of(self.queue):
-            raise Refusal(f"{self.queue} is a fan-out queue; name its parent, {parent_of(self.queue)}")
+            raise ConversionRefused(f"{self.queue} is a fan-out queue; name its parent, {parent_of(self.queue)}")
         source_format = self._format()
         if source_format is target_format:
             return -1
@@ -114,7 +114,7 @@ class Conversion:
         return sum(digest.items for digest in digests.values())
 
     def _put_in_place(self, plan: ConversionPlan) -> None:
-        """Write the plan and carry it out. Raises OSError with nothing changed in the spool; NotInPlace."""
+        """Write the plan and carry it out. Raises OSError with nothing changed in the spool; ConversionUnfinished."""
         path = kestrel_files.plan_path(self.spool.own)
         try:
             replace_file(self.fs, path, encode(plan))
@@ -127,22 +127,26 @@ class Conversion:
         except (OSError, JournalFailure) as error:
             raise self._not_in_place(error, path) from error
 
-    def _not_in_place(self, error: OSError | JournalFailure, path: str) -> NotInPlace:
+    def _not_in_place(self, error: OSError | JournalFailure, path: str) -> ConversionUnfinished:
         left = f"the files of {self.queue} are between two formats, as {path} says"
-        return NotInPlace(f"{failure_line(error, path)}. {left}: run this again or start a server, which finishes it")
+        return ConversionUnfinished(
+            f"{failure_line(error, path)}. {left}: run this again or start a server, which finishes it"
+        )
 
     def _format(self) -> Format:
         listing = self.spool.listing()
         kestrel = [name for name in listing.kestrel if (parent_of(name) or name) == self.queue]
         if left := unfinished_in(self.fs, self.spool.folder, self.queue):
             why = left[0].work.value
-            raise Refusal(f"the last server left work to finish: {why}; start it once, stop it, and try again")
+            raise ConversionRefused(
+                f"the last server left work to finish: {why}; start it once, stop it, and try again"
+            )
         if self.queue in listing.mixed:
-            raise Refusal(f"queue {self.queue}: {listing.mixed[self.queue]}")
+            raise ConversionRefused(f"queue {self.queue}: {listing.mixed[self.queue]}")
         if self.queue in listing.streams:
             return Format.LIBKESTREL
         if not kestrel:
-            raise Refusal(f"there is no queue {self.queue} in {self.spool.folder}")
+            raise ConversionRefused(f"there is no queue {self.queue} in {self.spool.folder}")
         return Format.KESTREL
 
     def _clean(self) -> None:
@@ -158,7 +162,7 @@ class Conversion:
             if (parent_of(name) or name) != self.queue:
                 continue
             if why := stream_refusal(name):
-                raise Refusal(why)
+                raise ConversionRefused(why)
             recovered = self.spool.recovery.recover(name, files, self.now_ms, MEMORY_BYTES)
             replay = recovered.replay
             for xid in sorted(replay.open, reverse=True):
@@ -172,7 +176,7 @@ class Conversion:
         files = self.spool.listing().streams[self.queue]
         readers = [name for name in files.readers if name and name != self.queue and file_error(f"{self.queue}+{name}")]
         if readers:
-            raise Refusal(f"Kestrel's format cannot keep the reader {readers[0]!r} of queue {self.queue}")
+            raise ConversionRefused(f"Kestrel's format cannot keep the reader {readers[0]!r} of queue {self.queue}")
         recovered, journals = self.spool.streams.recover(files, lambda name: QueueConfig(), self.now_ms)
         self.left += recovered.damages
         self.spool.group.sync_all(self.now_ms)
@@ -189,7 +193,7 @@ class Conversion:
             item = min(heads.values(), key=lambda head: head.added_ms)
             refuse_lost(item)
             if len(item.data) > DATA_BYTES_MAX:
-                raise Refusal(f"an item of {len(item.data)} bytes: libkestrel's format allows 16MB at most")
+                raise ConversionRefused(f"an item of {len(item.data)} bytes: libkestrel's format allows 16MB at most")
             item_id += 1
             writer.write(encode_put(item, item_id))
             for name, position in positions.items():
@@ -237,7 +241,7 @@ class Conversion:
         return done
 
     def _verify(self, target_format: Format, digests: dict[str, Digest], total: int) -> None:
-        """Read the new files back as recovery would. Raises Refusal."""
+        """Read the new files back as recovery would. Raises ConversionRefused."""
         lines = self._lines_of_new(target_format)
         done = 0
         for name, expected in digests.items():
@@ -246,7 +250,7 @@ class Conversion:
                 digest.add(lines[name].pop().item)
                 done = self._report_progress("verifying", done + 1, total)
             if digest != expected:
-                raise Refusal(f"the new files of {name} differ from the old ones; nothing has been replaced")
+                raise ConversionRefused(f"the new files of {name} differ from the old ones; nothing has been replaced")
 
     def _lines_of_new(self, target_format: Format) -> dict[str, Line]:
         entries = self.fs.list(self.folder)
@@ -326,9 +330,9 @@ def finish_file(file: File, last_bytes: bytes) -> None:
 
 
 def refuse_lost(item: Item) -> None:
-    """Raise Refusal for an item that its journal has lost."""
+    """Raise ConversionRefused for an item that its journal has lost."""
     if item.expires_ms == LOST_MS:
-        raise Refusal("an item cannot be read back from the old files; nothing has been replaced")
+        raise ConversionRefused("an item cannot be read back from the old files; nothing has been replaced")
 
 
 def stream_refusal(name: str) -> str:

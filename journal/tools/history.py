@@ -10,7 +10,7 @@ from contextlib import closing
 
 from msgspec import Struct
 
-from staniel.journal.tools.source import FileFlaw, NotFound, ReadSource, file_flaws
+from staniel.journal.tools.source import FileFlaw, JournalNotFound, ReadSource, file_flaws
 from staniel.journal.trace import Event, Happened
 
 JOB_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
@@ -31,7 +31,7 @@ class History(Struct):
 
 
 def history(source: ReadSource, queue: str, item_id: str) -> History:
-    """Return the history of an item. Raises NotFound, and OSError."""
+    """Return the history of an item. Raises JournalNotFound, and OSError."""
     if JOB_ID.fullmatch(item_id):
         return _of_job(source, queue, item_id.lower())
     source.check(queue)
@@ -45,13 +45,15 @@ def _of_kestrel(source: ReadSource, queue: str, item_id: str) -> History:
     if ids is None:
         position = PLACE.fullmatch(item_id)
         if position is None:
-            raise NotFound(f"{item_id!r} is no id of this format: give FILE:BYTE, or BYTE of {queue}, or xid=NUMBER")
+            raise JournalNotFound(
+                f"{item_id!r} is no id of this format: give FILE:BYTE, or BYTE of {queue}, or xid=NUMBER"
+            )
         ids = {f"{position['file'] or queue}:{int(position['at'], 0)}"}
     trace, files = source.kestrel(queue)
     with closing(files):
         events = [event for step in trace.steps() for event in step.events if event.id in ids]
         if not events:
-            raise NotFound(f"no record of {queue} has added or opened {item_id}")
+            raise JournalNotFound(f"no record of {queue} has added or opened {item_id}")
         is_there = any(item.id in ids for item in [*trace.line, *trace.open.values()])
         first = trace.names()[0]
         note = ""
@@ -69,17 +71,19 @@ def _opened_under(source: ReadSource, queue: str, xid: int) -> set[str]:
 
 def _of_stream(source: ReadSource, family: str, queue: str, item_id: str) -> History:
     if not (item_id.isascii() and item_id.isdigit() and len(item_id) <= 19):
-        raise NotFound(f"{item_id!r} is no id of this format: give the item's number")
+        raise JournalNotFound(f"{item_id!r} is no id of this format: give the item's number")
     trace, files = source.stream(family)
     with closing(files):
         readers = set(trace.readers())
         names = readers if queue == family else readers & {queue}
         if queue != family and not names:
-            raise NotFound(f"there is no queue {queue} in {source.folder}")
+            raise JournalNotFound(f"there is no queue {queue} in {source.folder}")
         events = trace.history(names, int(item_id))
         was_put = bool(events) and events[0].happened is Happened.ADDED
         if not was_put:
-            raise NotFound(f"no segment of {family} has an item {item_id}: it was never put, or its segment is gone")
+            raise JournalNotFound(
+                f"no segment of {family} has an item {item_id}: it was never put, or its segment is gone"
+            )
         closed = {event.queue for event in events}
         note = "opens and aborts are not recorded; a rewritten reader's file begins with its position"
         return History("libkestrel", events, not names <= closed, file_flaws(trace.flaws), note)
@@ -92,7 +96,7 @@ def _of_job(source: ReadSource, queue: str, job_id: str) -> History:
         steps = [step for step in trace.steps() if step.id == raw]
         names = {name for step in steps if (name := step.name())}
         if not steps or (names and queue not in names):
-            raise NotFound(f"no record of a job {job_id} of {queue}: never added, or removed by cleaning")
+            raise JournalNotFound(f"no record of a job {job_id} of {queue}: never added, or removed by cleaning")
         events = [step.event() for step in steps]
         is_there = events[-1].happened not in (Happened.DELETED, Happened.EXPIRED)
         note = "" if names else "its addition is not in the log any more"

@@ -20,7 +20,7 @@ from staniel.queues.names import parent_of
 JOBS = "command log"  # no queue can have this name, because names have no blanks
 
 
-class NotFound(Exception):
+class JournalNotFound(Exception):
     """The error for a queue or a command log that does not exist; the text says which."""
 
 
@@ -63,11 +63,11 @@ class ReadSource:
         return name if name in self.listing.streams else ""
 
     def check(self, queue: str) -> None:
-        """Raise NotFound if there is no readable queue of this name."""
+        """Raise JournalNotFound if there is no readable queue of this name."""
         if queue in self.listing.mixed:
-            raise NotFound(f"queue {queue} cannot be read: {self.listing.mixed[queue]}")
+            raise JournalNotFound(f"queue {queue} cannot be read: {self.listing.mixed[queue]}")
         if queue not in self.listing.kestrel and not self.family(queue):
-            raise NotFound(f"there is no queue {queue} in {self.folder}")
+            raise JournalNotFound(f"there is no queue {queue} in {self.folder}")
 
     def kestrel(self, queue: str, listed: list[str] | None = None) -> tuple[KestrelTrace, FrozenFs]:
         """Return the trace of a queue in Kestrel's format, and its files, which the caller closes. `listed`: as in
@@ -88,9 +88,11 @@ class ReadSource:
         return StreamTrace(frozen, self.folder, files or none, self.progress), frozen
 
     def jobs(self) -> tuple[CmdLogTrace, FrozenFs]:
-        """Return the trace of the command log, and its files, which the caller closes. Raises OSError, NotFound."""
+        """Return the trace of the command log and its files, which the caller closes. Raises OSError,
+        JournalNotFound.
+        """
         if not self.cmdlog:
-            raise NotFound(f"there is no command log in {self.folder}")
+            raise JournalNotFound(f"there is no command log in {self.folder}")
         frozen = FrozenFs(self.fs, self.cmdlog, lambda name: bool(workq_files.segment_numbers([(name, True)])))
         return CmdLogTrace(frozen, self.cmdlog, self.progress), frozen
 

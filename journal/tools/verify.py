@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from staniel.journal.disk.fs import Fs
 from staniel.journal.disk.refusals import refused_tool
 from staniel.journal.dump import Dumper, Row, Run, runs
-from staniel.journal.errors import CUT_SHORT, Corrupt, Flaw, Truncated
+from staniel.journal.errors import CUT_SHORT, CorruptRecord, Flaw, TruncatedRecord
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel import sidecar
 from staniel.journal.kestrel.dump import KestrelDumper
@@ -210,9 +210,9 @@ def _records(fs: Fs, inspection: Inspection, dumper: Dumper, is_written: bool) -
         for last in runs(fs, inspection.path, dumper):
             inspection.records += last.records
             end = last.at + last.size
-    except Corrupt as error:
+    except CorruptRecord as error:
         size = inspection.bytes - error.at
-        inspection.flaws.append(Flaw(error.at, size, error.why, is_written and isinstance(error, Truncated)))
+        inspection.flaws.append(Flaw(error.at, size, error.why, is_written and isinstance(error, TruncatedRecord)))
     if is_written and last is not None:
         _look_for_zeros(inspection, dumper.row(last.data, last.last_at, last.stop, 0, end - (last.stop - last.last_at)))
     return end

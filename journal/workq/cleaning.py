@@ -19,7 +19,7 @@ from functools import partial
 
 from msgspec import Struct
 
-from staniel.journal.disk.fs import BROKEN_ERRNOS, FULL_ERRNOS, File, Locked
+from staniel.journal.disk.fs import BROKEN_ERRNOS, FULL_ERRNOS, AlreadyLocked, File
 from staniel.journal.disk.refusals import described
 from staniel.journal.group_commit import SeparateDevice
 from staniel.journal.workq import files as workq_files
@@ -109,7 +109,7 @@ class Cleaner:
             self._end_round("")
         except OSError as error:
             self._end_round(f"{error.filename or self.log.folder}: {error.strerror}")
-        except Locked:
+        except AlreadyLocked:
             self._end_round(f"{workq_files.READ_LOCK} is held by another program")
 
     def start_round_now(self, now_ms: int, room: int) -> None:
@@ -140,7 +140,7 @@ class Cleaner:
         self.tell(self._outcome)
 
     def _clean_all(self) -> Generator[None]:
-        """Do one round, oldest segment first. Raises OSError, Locked."""
+        """Do one round, oldest segment first. Raises OSError, AlreadyLocked."""
         log = self.log
         self._stayed.clear()
         self._release = log.fs.hold(f"{log.folder}/{workq_files.READ_LOCK}", shared=False)

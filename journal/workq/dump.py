@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from staniel.journal.disk.fs import Fs
-from staniel.journal.errors import Corrupt
+from staniel.journal.errors import CorruptRecord
 from staniel.journal.workq import files as workq_files
 from staniel.journal.workq.encoder import BARE_BYTES, COMMANDS, COMPLETE, CRC_BYTES, FAIL, MAGIC, NS_A_SECOND, SCHEDULE
 from staniel.journal.workq.records import kind_of, read_added, read_fields, read_result, written_ns
@@ -77,7 +77,7 @@ def _record(path: str, data: bytes, frame: tuple[int, int, int], base: int) -> R
             record |= _added(data, start, stop)
         elif kind in (COMPLETE, FAIL):
             record["result"] = read_result(data, start, stop)
-    except Corrupt as error:
+    except CorruptRecord as error:
         return {"file": path, "at": base + at, "size": end - at, "damaged": error.why}
     return record
 

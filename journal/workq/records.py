@@ -1,7 +1,7 @@
 """Decoding of command log records: frames, commands, and the search for the next record after damage.
 
-Nothing is used before its CRC is verified. Errors are Corrupt, and NeedMore if the bytes end before the record does.
-Sources: "Command log" of the workq documents ("Record Format"), and logs written by the real server.
+Nothing is used before its CRC is verified. Errors are CorruptRecord, and IncompleteRecord if the bytes end before the
+record does. Sources: "Command log" of the workq documents ("Record Format"), and logs written by the real server.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import struct
 from google_crc32c import value as crc32c
 from msgspec import Struct
 
-from staniel.journal.errors import Corrupt, NeedMore
+from staniel.journal.errors import CorruptRecord, IncompleteRecord
 from staniel.journal.workq.encoder import (
     ADD,
     BARE_BYTES,
@@ -59,8 +59,8 @@ class AddFields(Struct, frozen=True):
 
 
 def read_unsigned(data: bytes, at: int) -> tuple[int, int]:
-    """Read a varint. Return (number, where it ends). Encodings longer than needed are allowed. Raises NeedMore,
-    Corrupt.
+    """Read a varint. Return (number, where it ends). Encodings longer than needed are allowed. Raises IncompleteRecord,
+    CorruptRecord.
     """
     if at + 1 < len(data):  # nearly always one or two bytes
         low, high = data[at], data[at + 1]
@@ -71,7 +71,7 @@ def read_unsigned(data: bytes, at: int) -> tuple[int, int]:
     number = shift = 0
     for offset in range(at, at + _VARINT_BYTES_MAX):
         if offset >= len(data):
-            raise NeedMore
+            raise IncompleteRecord
         byte = data[offset]
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
@@ -79,7 +79,7 @@ def read_unsigned(data: bytes, at: int) -> tuple[int, int]:
                 break
             return number, offset + 1
         shift += 7
-    raise Corrupt("a number of more than 64 bits")
+    raise CorruptRecord("a number of more than 64 bits")
 
 
 def read_signed(data: bytes, at: int) -> tuple[int, int]:
@@ -88,10 +88,10 @@ def read_signed(data: bytes, at: int) -> tuple[int, int]:
 
 
 def read_time(data: bytes, at: int) -> int:
-    """Return a TIME in nanoseconds since 1970, ignoring the zone. Raises Corrupt."""
+    """Return a TIME in nanoseconds since 1970, ignoring the zone. Raises CorruptRecord."""
     seconds, nanos = SECONDS.unpack_from(data, at + 1)
     if data[at] != 1 or not 0 <= nanos < NS_A_SECOND:
-        raise Corrupt("a time that is none")
+        raise CorruptRecord("a time that is none")
     if seconds == 0 and nanos == 0:
         return 0
     return int((seconds + YEAR_1_S) * NS_A_SECOND + nanos)
@@ -99,7 +99,7 @@ def read_time(data: bytes, at: int) -> int:
 
 def read_scheduled(data: bytes, at: int) -> int:
     """Return a time as `read_time` does. 0 means that a job is not scheduled, so the first moment of 1970 becomes 1.
-    Raises Corrupt.
+    Raises CorruptRecord.
     """
     time_ns = read_time(data, at)
     return 1 if not time_ns and data[at + 1 : at + 9] != _YEAR_1 else time_ns
@@ -115,23 +115,23 @@ def written_ns(data: bytes, at: int) -> int:
 
 def read_frame(data: bytes, at: int) -> tuple[int, int]:
     """Return (where the payload begins, where the record ends) of the record at `at`, whose CRC is verified. Raises
-    NeedMore if it continues after `data`, Corrupt.
+    IncompleteRecord if it continues after `data`, CorruptRecord.
     """
     start = at + RECORD_HEAD_BYTES
     if start > len(data):
-        raise NeedMore
+        raise IncompleteRecord
     size = data[start - 1]
     if size > 0x7F:
         size, start = read_unsigned(data, start - 1)
     if data[at] != 1:
-        raise Corrupt("no record begins there")
+        raise CorruptRecord("no record begins there")
     if size > PAYLOAD_BYTES_MAX or not size:
-        raise Corrupt(f"a record of {size} bytes")
+        raise CorruptRecord(f"a record of {size} bytes")
     stop = start + size
     if stop + CRC_BYTES > len(data):
-        raise NeedMore
+        raise IncompleteRecord
     if crc32c(data[at:stop]) != _CRC.unpack_from(data, stop)[0]:
-        raise Corrupt("the checksum is wrong")
+        raise CorruptRecord("the checksum is wrong")
     return start, stop + CRC_BYTES
 
 
@@ -144,10 +144,10 @@ def find_frame(data: bytes, at: int, complete: bool) -> int:
             if is_plausible(data, at):
                 read_frame(data, at)
                 return at
-        except NeedMore:
+        except IncompleteRecord:
             if not complete:
                 return at
-        except Corrupt:
+        except CorruptRecord:
             pass
         at += 1
     return len(data) if complete else max(0, len(data) - len(_TIME_MARK) + 1)
@@ -158,7 +158,7 @@ def follow_frames(data: bytes, at: int, limit: int) -> int:
     try:
         while at < min(len(data), limit):
             _, at = read_frame(data, at)
-    except (Corrupt, NeedMore):
+    except (CorruptRecord, IncompleteRecord):
         pass
     return at
 
@@ -171,19 +171,19 @@ def claimed_end(data: bytes, at: int) -> int | None:
         if not is_plausible(data, at):
             return None
         size, start = read_unsigned(data, at + TIME_BYTES)
-    except (NeedMore, Corrupt):
+    except (IncompleteRecord, CorruptRecord):
         return None
     return start + size + CRC_BYTES
 
 
 def is_plausible(data: bytes, at: int) -> bool:
-    """Tell whether the size of the frame at `at` fits its type, so that its CRC is worth computing. Raises NeedMore,
-    Corrupt.
+    """Tell whether the size of the frame at `at` fits its type, so that its CRC is worth computing. Raises
+    IncompleteRecord, CorruptRecord.
     """
     start = at + TIME_BYTES
     size, start = read_unsigned(data, start)
     if start >= len(data):
-        raise NeedMore
+        raise IncompleteRecord
     kind = data[start]
     if size > PAYLOAD_BYTES_MAX or not 1 <= kind < len(COMMANDS):
         return False
@@ -205,10 +205,10 @@ def _holds_add(data: bytes, at: int, end: int) -> bool:
 
 
 def skip_terms(data: bytes, at: int) -> int:
-    """Return where NAME to MAX_FAILS end. Raises NeedMore, Corrupt."""
+    """Return where NAME to MAX_FAILS end. Raises IncompleteRecord, CorruptRecord."""
     length, at = read_unsigned(data, at)
     if length > 255:
-        raise Corrupt(f"a name of {length} bytes")
+        raise CorruptRecord(f"a name of {length} bytes")
     at += length
     for _ in range(5):
         _, at = read_unsigned(data, at)
@@ -228,16 +228,16 @@ def read_fields(coded: bytes) -> AddFields:
 
 
 def read_added(data: bytes, start: int, stop: int) -> AddRecord:
-    """Decode the add or schedule whose payload is data[start:stop]. Raises Corrupt."""
+    """Decode the add or schedule whose payload is data[start:stop]. Raises CorruptRecord."""
     at = start + BARE_BYTES
     try:
         end = skip_terms(data, at)
         length, data_at = read_unsigned(data, end)
-    except NeedMore:
-        raise Corrupt("the command ends early") from None
+    except IncompleteRecord:
+        raise CorruptRecord("the command ends early") from None
     data_end = data_at + length
     if data_end + 2 * TIME_BYTES != stop:
-        raise Corrupt("the command does not fill its record")
+        raise CorruptRecord("the command does not fill its record")
     time_ns = read_scheduled(data, data_end) if data[start] == SCHEDULE else 0
     created_ns = read_time(data, data_end + TIME_BYTES)
     id = data[start + 1 : start + BARE_BYTES]
@@ -245,16 +245,16 @@ def read_added(data: bytes, start: int, stop: int) -> AddRecord:
 
 
 def read_result(data: bytes, start: int, stop: int) -> bytes:
-    """Return the result in a complete or fail; b"" in the document's short form, which has none. Raises Corrupt."""
+    """Return the result in a complete or fail; b"" in the document's short form, without one. Raises CorruptRecord."""
     at = start + BARE_BYTES
     if at == stop:
         return b""
     try:
         length, at = read_unsigned(data, at)
-    except NeedMore:
-        raise Corrupt("the command ends early") from None
+    except IncompleteRecord:
+        raise CorruptRecord("the command ends early") from None
     if at + length != stop:
-        raise Corrupt("the command does not fill its record")
+        raise CorruptRecord("the command does not fill its record")
     return data[at:stop]
 
 
@@ -266,16 +266,18 @@ def is_valid_command(data: bytes, start: int, stop: int) -> bool:
             read_added(data, start, stop)
         elif kind in (COMPLETE, FAIL):
             read_result(data, start, stop)
-    except Corrupt:
+    except CorruptRecord:
         return False
     return True
 
 
 def kind_of(data: bytes, start: int, stop: int) -> int:
-    """Return the type of the command in data[start:stop]. Raises Corrupt if it is unknown or has the wrong length."""
+    """Return the type of the command in data[start:stop]. Raises CorruptRecord if it is unknown or has the wrong
+    length.
+    """
     kind = data[start]
     if not ADD <= kind < len(COMMANDS):
-        raise Corrupt(f"unknown command type {kind}")
+        raise CorruptRecord(f"unknown command type {kind}")
     if stop - start < BARE_BYTES or (kind >= DELETE and stop - start != BARE_BYTES):
-        raise Corrupt(f"a {COMMANDS[kind]} of {stop - start} bytes")
+        raise CorruptRecord(f"a {COMMANDS[kind]} of {stop - start} bytes")
     return kind

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from staniel.journal.disk.fs import Fs, try_to_remove
 from staniel.journal.disk.quarantine import numbered, quarantine
-from staniel.journal.errors import Corrupt, Damage, NeedMore
+from staniel.journal.errors import CorruptRecord, Damage, IncompleteRecord
 from staniel.journal.workq import files as workq_files
 from staniel.journal.workq.encoder import (
     ADD,
@@ -111,7 +111,7 @@ class CmdLogRecovery:
                     continue
                 try:
                     self._apply(data, frame, segment, replay)
-                except Corrupt as error:
+                except CorruptRecord as error:
                     invalid.append(CorruptRange(base + frame[0], frame[2] - frame[0], error.why))
         segment.size, segment.invalid_records = reader.size, len(invalid)
         for corrupt in [*reader.corrupt_ranges, *invalid]:
@@ -124,7 +124,7 @@ class CmdLogRecovery:
         return segment
 
     def _apply(self, data: bytes, frame: Frame, segment: CmdLogSegment, replay: JobReplay) -> None:
-        """Apply one record. Raises Corrupt if its command is invalid."""
+        """Apply one record. Raises CorruptRecord if its command is invalid."""
         at, start, end = frame
         stop = end - 4
         kind = kind_of(data, start, stop)
@@ -157,7 +157,7 @@ class CmdLogRecovery:
             return False
         try:
             length, at = read_unsigned(data, coded_end)
-        except (NeedMore, Corrupt):
+        except (IncompleteRecord, CorruptRecord):
             return False
         if at + length + 2 * TIME_BYTES + CRC_BYTES != end:
             return False

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from staniel.journal.disk.fs import Fs
-from staniel.journal.errors import Corrupt, NeedMore, Truncated
+from staniel.journal.errors import CorruptRecord, IncompleteRecord, TruncatedRecord
 from staniel.journal.workq.encoder import MAGIC
 from staniel.journal.workq.records import (
     RECORD_BYTES_MAX,
@@ -102,7 +102,7 @@ class SegmentReader:
         self._path = path
         self._piece_bytes = piece_bytes
         self._bad_at = -1
-        self._error = Corrupt("")
+        self._error = CorruptRecord("")
 
     def pieces(self) -> Iterator[tuple[bytes, list[Frame], int]]:
         """Yield (bytes, the valid records in them, their offset in the file) for each read. Raises OSError."""
@@ -124,7 +124,7 @@ class SegmentReader:
                 at, want = self._resume_after(at), self._piece_bytes
         self._end_corrupt_range(self.size, is_tail=True)
 
-    def _frames(self, data: bytes, complete: bool) -> tuple[list[Frame], int, Corrupt | None]:
+    def _frames(self, data: bytes, complete: bool) -> tuple[list[Frame], int, CorruptRecord | None]:
         """Return the records at the start of `data`, the number of their bytes, and the error of the next record, if
         any.
         """
@@ -133,9 +133,9 @@ class SegmentReader:
         while at < len(data):
             try:
                 start, end = read_frame(data, at)
-            except NeedMore:
-                return frames, at, Truncated(ENDS_EARLY) if complete else None
-            except Corrupt as error:
+            except IncompleteRecord:
+                return frames, at, TruncatedRecord(ENDS_EARLY) if complete else None
+            except CorruptRecord as error:
                 return frames, at, error.with_traceback(None)
             frames.append((at, start, end))
             at = end
@@ -180,6 +180,6 @@ class SegmentReader:
     def _end_corrupt_range(self, at: int, is_tail: bool = False) -> None:
         """Note that the corrupt range, if there is one, ends at `at`."""
         if self._bad_at >= 0:
-            is_torn = is_tail and isinstance(self._error, Truncated)
+            is_torn = is_tail and isinstance(self._error, TruncatedRecord)
             self.corrupt_ranges.append(CorruptRange(self._bad_at, at - self._bad_at, self._error.why, is_tail, is_torn))
             self._bad_at = -1

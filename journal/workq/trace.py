@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from staniel.journal.errors import Corrupt, Flaw
+from staniel.journal.errors import CorruptRecord, Flaw
 from staniel.journal.trace import Event, FrozenFs, Happened, Progress
 from staniel.journal.workq import files as workq_files
 from staniel.journal.workq.dump import show_id
@@ -116,7 +116,7 @@ class CmdLogTrace:
             for at, start, end in frames:
                 try:
                     step = self._follow_record(name, base, data, (at, start, end))
-                except Corrupt as error:
+                except CorruptRecord as error:
                     self.flaws.append((name, Flaw(base + at, end - at, error.why)))
                     continue
                 self.records[COMMANDS[step.kind]] += 1
@@ -130,7 +130,7 @@ class CmdLogTrace:
         return self._fs.read(f"{self._folder}/{step.file}", step.at, step.size)
 
     def _follow_record(self, name: str, base: int, data: bytes, frame: tuple[int, int, int]) -> JobStep:
-        """Decode a record. Raises Corrupt for an invalid command."""
+        """Decode a record. Raises CorruptRecord for an invalid command."""
         at, start, end = frame
         stop = end - CRC_BYTES
         kind = kind_of(data, start, stop)

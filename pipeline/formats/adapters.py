@@ -19,7 +19,7 @@ from staniel.journal.libkestrel import files as libkestrel_files
 from staniel.journal.libkestrel.records import MAGIC_BYTES, SEGMENT_MAGIC
 from staniel.journal.workq.files import segment_numbers
 from staniel.pipeline.formats.base import FormatAdapter, JournalSegment
-from staniel.pipeline.lake.folders import Folder, FolderMissing, LocalFolder, Vanished, folder_missing
+from staniel.pipeline.lake.folders import FileVanished, Folder, FolderMissing, LocalFolder, folder_missing
 from staniel.pipeline.lake.names import shown_name
 
 Listing = list[tuple[str, int]]
@@ -52,14 +52,14 @@ def list_segments(folder: Folder, name: str) -> tuple[FormatAdapter, dict[str, l
     names are in the form for tables.
 
     The folder is read again if a file vanishes meanwhile. Raises FolderMissing; ValueError if `auto` finds queues of
-    two formats, which have different columns, and during a conversion; Vanished if files keep vanishing.
+    two formats, which have different columns, and during a conversion; FileVanished if files keep vanishing.
     """
     for _ in range(TRIES - 1):
         try:
             return _list_segments(folder, name)
         except FolderMissing:
             raise
-        except Vanished:
+        except FileVanished:
             continue
     return _list_segments(folder, name)
 

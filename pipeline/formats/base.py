@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import msgspec
 from msgspec import Struct
 
-from staniel.journal.errors import Corrupt, Damage, Truncated
+from staniel.journal.errors import CorruptRecord, Damage, TruncatedRecord
 from staniel.pipeline.lake.folders import Folder
 from staniel.pipeline.lake.lake import ReadMark
 
@@ -94,7 +94,7 @@ class BatchEnd(NamedTuple):
     """
 
     end: int
-    damage: Corrupt | None = None
+    damage: CorruptRecord | None = None
     records: int = 0
     as_of: int = 0
     last_id: int = 0
@@ -146,7 +146,7 @@ class FormatAdapter(Protocol):
 
     def read_marks(self, folder: Folder, queues: Collection[str], reading: Reading) -> dict[str, dict[str, ReadMark]]:
         """Return how far each reader of these queues has come, for formats with reader files; else nothing. Call it
-        after reading the queues' segments. Raises Vanished.
+        after reading the queues' segments. Raises FileVanished.
         """
 
     def is_broken(self, segments: list[JournalSegment]) -> bool:
@@ -173,14 +173,14 @@ def check_values(rows: pa.RecordBatch, most: int) -> None:
         )
 
 
-def torn_end(segment: JournalSegment, error: Corrupt) -> Damage | None:
+def torn_end(segment: JournalSegment, error: CorruptRecord) -> Damage | None:
     """Return the torn end of a file that is being written, None if `error` is other damage."""
-    if not (segment.live and isinstance(error, Truncated)):
+    if not (segment.live and isinstance(error, TruncatedRecord)):
         return None
     return Damage(segment.file, error.at, segment.end - error.at, error.why, is_torn=True)
 
 
-def handle_damage(folder: Folder, segment: JournalSegment, error: Corrupt, reading: Reading) -> Damage | None:
+def handle_damage(folder: Folder, segment: JournalSegment, error: CorruptRecord, reading: Reading) -> Damage | None:
     """Handle damage as `reading` says. Return None if it is only the torn end of a file that is being written.
 
     Raises CorruptJournal if the option says so. Quarantine copies the unreadable bytes to its folder.

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from staniel.journal.errors import Corrupt, Truncated
+from staniel.journal.errors import CorruptRecord, TruncatedRecord
 from staniel.journal.workq import files as workq_files
 from staniel.journal.workq.dump import show_id
 from staniel.journal.workq.encoder import BARE_BYTES, COMMANDS, COMPLETE, CRC_BYTES, FAIL, NS_A_SECOND, SCHEDULE
@@ -191,7 +191,7 @@ def _rows(folder: Folder, segment: JournalSegment) -> Iterator[dict[str, Any]]:
     why = header_error(fs, segment.file)
     if why:
         torn = segment.live and is_begun(fs, segment.file)
-        yield _damaged(segment, segment.end, Truncated() if torn else Corrupt(why))
+        yield _damaged(segment, segment.end, TruncatedRecord() if torn else CorruptRecord(why))
         return
     reader = SegmentReader(fs, segment.file)
     reported = 0
@@ -208,11 +208,13 @@ def _rows(folder: Folder, segment: JournalSegment) -> Iterator[dict[str, Any]]:
 def _corrupt_range(segment: JournalSegment, corrupt: Any) -> dict[str, Any]:
     torn = corrupt.is_torn and segment.live
     return _damaged(
-        segment, corrupt.at + corrupt.size, Truncated(at=corrupt.at) if torn else Corrupt(corrupt.why, corrupt.at)
+        segment,
+        corrupt.at + corrupt.size,
+        TruncatedRecord(at=corrupt.at) if torn else CorruptRecord(corrupt.why, corrupt.at),
     )
 
 
-def _damaged(segment: JournalSegment, stop: int, error: Corrupt) -> dict[str, Any]:
+def _damaged(segment: JournalSegment, stop: int, error: CorruptRecord) -> dict[str, Any]:
     """Return the row for an unreadable range; `damage` is no column."""
     return {"file": segment.file, "offset": error.at, "stop": stop, "_corrupt": error.why, "damage": error}
 
@@ -229,7 +231,7 @@ def _row(segment: JournalSegment, data: bytes, frame: Frame, base: int) -> dict[
             row |= _added(data, start, stop)
         elif kind in (COMPLETE, FAIL):
             row["result"] = read_result(data, start, stop)
-    except Corrupt as error:
+    except CorruptRecord as error:
         return {name: row[name] for name in ("file", "offset", "stop")} | {"_corrupt": error.why}
     return row
 

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct, field
 
 from staniel.journal.kestrel.files import OWN_FOLDER
-from staniel.pipeline.lake.folders import Vanished, below, folder
+from staniel.pipeline.lake.folders import FileVanished, below, folder
 from staniel.pipeline.lake.lake import LEDGER, OWN, LakeFolder, LedgerEntry, ReadMark, lake_folder_of, staged_name
 from staniel.pipeline.lake.names import queue_of_partition
 
@@ -50,7 +50,7 @@ def is_archive(url: str) -> bool:
     """Return True if a folder is an archive, and no spool that contains one."""
     try:
         folder(below(url, OWN)).size(LEDGER)
-    except Vanished:
+    except FileVanished:
         return False
     return not folder(below(url, OWN_FOLDER)).exists()
 

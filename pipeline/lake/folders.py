@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 
 from staniel.journal.disk.os_fs import LIBC, OsFs, is_folder
 from staniel.journal.disk.replace_file import replace_file
-from staniel.journal.errors import Corrupt
+from staniel.journal.errors import CorruptRecord
 from staniel.pipeline.lake.names import real_name
 
 PIECE_BYTES = 1 << 20
@@ -35,11 +35,11 @@ STATX = struct.Struct("I24xH2xQQ32xqI")  # mask, mode, inode, size, birth in s a
 GONE = "the file was rotated, packed, rewritten or removed meanwhile"
 
 
-class Vanished(Exception):
+class FileVanished(Exception):
     """A file got shorter or disappeared during a read, because it was rotated, packed or removed."""
 
 
-class FolderMissing(Vanished):
+class FolderMissing(FileVanished):
     """The folder does not exist, or not on the machine that runs the task."""
 
 
@@ -84,19 +84,19 @@ class Folder(Protocol):
     url: str
 
     def list(self) -> list[tuple[str, int]]:
-        """Return (name, size in bytes) of each regular file, sorted. Raises Vanished, see `scan`."""
+        """Return (name, size in bytes) of each regular file, sorted. Raises FileVanished, see `scan`."""
 
     def scan(self) -> Entries:
-        """Return the regular files at one moment, sorted. Raises Vanished if names keep changing."""
+        """Return the regular files at one moment, sorted. Raises FileVanished if names keep changing."""
 
     def size(self, name: str) -> int:
-        """Return the size of a regular file, in bytes. Raises Vanished if it does not exist."""
+        """Return the size of a regular file, in bytes. Raises FileVanished if it does not exist."""
 
     def exists(self) -> bool:
         """Return True if the folder exists; in an object store, if any object is below it."""
 
     def open(self, name: str) -> OpenFile:
-        """Open a file. Raises Vanished if it does not exist, FolderMissing if the folder does not."""
+        """Open a file. Raises FileVanished if it does not exist, FolderMissing if the folder does not."""
 
     def write(self, name: str, data: bytes) -> None:
         """Make `data` the content of a file, durably; a crash leaves the old content or the new."""
@@ -135,7 +135,7 @@ class LocalFolder:
         before = self._entries()
         while (after := self._entries()) is not None and before is not None and _names(before) != _names(after):
             if time.monotonic() > give_up:
-                raise Vanished(f"the names in {self.path} change faster than they can be listed")
+                raise FileVanished(f"the names in {self.path} change faster than they can be listed")
             before = after
         if before is None or after is None:
             return []
@@ -166,7 +166,7 @@ class LocalFolder:
         except FileNotFoundError:
             is_file, size = False, 0
         if not is_file:
-            raise Vanished(f"{name} is not there: {GONE}")
+            raise FileVanished(f"{name} is not there: {GONE}")
         return size
 
     def open(self, name: str) -> OpenFile:
@@ -176,7 +176,9 @@ class LocalFolder:
             if not self.exists():
                 raise folder_missing(self.url) from None
             host = task_host()
-            raise Vanished(f"{name} is not there: {GONE}{f', or {host} has another folder' if host else ''}") from None
+            raise FileVanished(
+                f"{name} is not there: {GONE}{f', or {host} has another folder' if host else ''}"
+            ) from None
 
     def exists(self) -> bool:
         return is_folder(self.path)
@@ -249,7 +251,7 @@ class RemoteFolder:
 
         info = self.fs.get_file_info(f"{self.path}/{name}")
         if info.type != fs.FileType.File:
-            raise Vanished(f"{name} is not there: {GONE}")
+            raise FileVanished(f"{name} is not there: {GONE}")
         return int(info.size)
 
     def exists(self) -> bool:
@@ -261,7 +263,7 @@ class RemoteFolder:
         try:
             return RemoteOpenFile(self.fs.open_input_file(f"{self.path}/{name}"))
         except FileNotFoundError:
-            raise Vanished(f"{name} is not there: {GONE}") from None
+            raise FileVanished(f"{name} is not there: {GONE}") from None
 
     def write(self, name: str, data: bytes) -> None:
         self.fs.create_dir(self.path, recursive=True)
@@ -303,7 +305,7 @@ class SpoolFs(OsFs):
         place = folder(below(self._place.url, where)) if where else self._place
         try:
             return place.open(name)
-        except Vanished as error:
+        except FileVanished as error:
             raise FileNotFoundError(path) from error
 
     def reader(self, path: str) -> OpenFile:
@@ -321,7 +323,7 @@ class SpoolFs(OsFs):
         place = folder(below(self._place.url, where)) if where else self._place
         try:
             return place.size(name)
-        except Vanished as error:
+        except FileVanished as error:
             raise FileNotFoundError(path) from error
 
 
@@ -361,17 +363,17 @@ def feed(file: OpenFile, begin: int, end: int, consume: Callable[[bytes, int], i
     """Feed the bytes `begin` to `end` to `consume` in pieces. Return where it stopped.
 
     `consume` takes a piece and how many bytes follow it, and returns how far it came: less than the piece to get the
-    rest again, longer; more than the piece to skip unread bytes. Raises Vanished if the file is shorter than `end`, and
-    what `consume` raises; the `at` of a Corrupt becomes an offset of the file.
+    rest again, longer; more than the piece to skip unread bytes. Raises FileVanished if the file is shorter than `end`,
+    and what `consume` raises; the `at` of a CorruptRecord becomes an offset of the file.
     """
     at, want = begin, PIECE_BYTES
     while at < end:
         piece = file.read(at, min(want, end - at))
         if len(piece) < min(want, end - at):
-            raise Vanished(f"only {at + len(piece)} of {end} bytes are left: {GONE}")
+            raise FileVanished(f"only {at + len(piece)} of {end} bytes are left: {GONE}")
         try:
             used = consume(piece, end - at - len(piece))
-        except Corrupt as error:
+        except CorruptRecord as error:
             error.at += at
             raise
         at += used

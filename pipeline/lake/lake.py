@@ -22,9 +22,9 @@ import msgspec
 import pyarrow as pa
 from msgspec import Struct
 
-from staniel.journal.disk.fs import Locked
+from staniel.journal.disk.fs import AlreadyLocked
 from staniel.journal.disk.os_fs import OsFs, is_folder, walk
-from staniel.pipeline.lake.folders import LocalFolder, RemoteFolder, Vanished, below, folder, without_secrets
+from staniel.pipeline.lake.folders import FileVanished, LocalFolder, RemoteFolder, below, folder, without_secrets
 from staniel.pipeline.lake.names import partition_name
 
 OWN = "_archive"  # Spark's readers ignore names that begin with an underscore
@@ -115,7 +115,7 @@ class Lake:
             self._lock.make_folder(self._own.path)
             try:
                 self._lock.lock(f"{self._own.path}/lock")
-            except Locked as locked:
+            except AlreadyLocked as locked:
                 raise LakeTaken(f"{locked.holder} adds to {self.url}") from None
         else:
             self._own.write(OWNER, self._name.encode())
@@ -191,7 +191,7 @@ class Lake:
         """Return the content of a file of the lake's own; b"" if it does not exist."""
         try:
             file = self._own.open(name)
-        except Vanished:
+        except FileVanished:
             return b""
         try:
             return file.read(0, dict(self._own.list())[name])

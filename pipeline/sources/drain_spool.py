@@ -20,10 +20,10 @@ import msgspec
 import pyarrow as pa
 from msgspec import Struct
 
-from staniel.journal.disk.fs import Locked
+from staniel.journal.disk.fs import AlreadyLocked
 from staniel.journal.disk.os_fs import OsFs
 from staniel.pipeline.lake.arrow import TIME, schema, times
-from staniel.pipeline.lake.folders import Folder, LocalFolder, Vanished, folder
+from staniel.pipeline.lake.folders import FileVanished, Folder, LocalFolder, folder
 from staniel.protocol.client.replies import Item
 
 SCHEMA = schema(
@@ -74,7 +74,7 @@ class DrainSpool:
                 try:
                     self._disk.lock(f"{self.folder.path}/lock")
                     break
-                except Locked as locked:
+                except AlreadyLocked as locked:
                     if time.monotonic() > until:
                         raise SpoolTaken(f"{locked.holder} drains into {self.folder.url}: one query a spool") from None
                     time.sleep(0.05)
@@ -97,7 +97,7 @@ class DrainSpool:
     def _known_owner(self) -> Owner | None:
         try:
             file = self.folder.open(OWNER)
-        except Vanished:
+        except FileVanished:
             return None
         try:
             return msgspec.json.decode(file.read(0, 1000), type=Owner)
@@ -158,7 +158,7 @@ class DrainSpool:
         for name in names:
             try:
                 file = self.folder.open(name)
-            except Vanished:
+            except FileVanished:
                 raise SpoolLost(f"{self.folder.url}/{name} is gone; Spark had not stored it yet") from None
             try:
                 data = _whole(file.read, self._size(name))

@@ -13,7 +13,7 @@ from staniel.pipeline.formats.adapters import FORMATS, list_segments
 from staniel.pipeline.formats.base import FormatAdapter
 from staniel.pipeline.lake.archived import is_archive
 from staniel.pipeline.lake.arrow import ddl
-from staniel.pipeline.lake.folders import FolderMissing, Vanished, folder
+from staniel.pipeline.lake.folders import FileVanished, FolderMissing, folder
 from staniel.pipeline.sources.catalog import given_or_kept, options_of_table, with_options
 from staniel.pipeline.sources.journal_options import JournalOptions
 from staniel.pipeline.sources.journal_partition import JournalPartition, put_together, read_part
@@ -106,11 +106,11 @@ class JournalReader(DataSourceReader):
         self.columns = columns
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Plan again if a file is renamed meanwhile. Raises Vanished if that keeps happening."""
+        """Plan again if a file is renamed meanwhile. Raises FileVanished if that keeps happening."""
         for _ in range(TRIES - 1):
             try:
                 return self._partitions()
-            except Vanished:
+            except FileVanished:
                 continue
         return self._partitions()
 
@@ -136,7 +136,7 @@ class JournalReader(DataSourceReader):
         return then_freeze_imports(self._rows(partition))
 
     def _rows(self, partition: JournalPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a partition. Raises Vanished, with the remedy."""
+        """Yield the rows of a partition. Raises FileVanished, with the remedy."""
         try:
             yield from put_together(
                 batch
@@ -145,5 +145,5 @@ class JournalReader(DataSourceReader):
             )
         except FolderMissing:
             raise
-        except Vanished as gone:
-            raise Vanished(f"{gone}; a table has the files that its first query found: load it again") from None
+        except FileVanished as gone:
+            raise FileVanished(f"{gone}; a table has the files that its first query found: load it again") from None

@@ -23,11 +23,11 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from staniel.journal.errors import Truncated
+from staniel.journal.errors import TruncatedRecord
 from staniel.journal.kestrel.files import OWN_FOLDER
 from staniel.pipeline.formats.adapters import list_segments
 from staniel.pipeline.formats.base import BatchEnd, CorruptJournal, FormatAdapter, JournalSegment, OnCorrupt, Part
-from staniel.pipeline.lake.folders import Folder, FolderMissing, Vanished, below, folder
+from staniel.pipeline.lake.folders import FileVanished, Folder, FolderMissing, below, folder
 from staniel.pipeline.lake.lake import ReadMark
 from staniel.pipeline.sources.journal_options import Begin, JournalOptions
 from staniel.pipeline.sources.journal_partition import JournalPartition, put_together, read_part
@@ -139,7 +139,9 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._retry_end_of_batch(start, ReadBudget(*(most or EVERYTHING for most in asked)))
 
     def read_marks(self, queues: Collection[str]) -> dict[str, dict[str, ReadMark]]:
-        """Return how far the readers of those queues that still exist have come, see FormatAdapter. Raises Vanished."""
+        """Return how far the readers of those queues that still exist have come, see FormatAdapter. Raises
+        FileVanished.
+        """
 
         def marks() -> dict[str, dict[str, ReadMark]]:
             place = folder(self.options.path)
@@ -159,7 +161,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [PinnedPartitions(some) for some in bundled(pieces, lambda piece: piece.segment.bytes)]
 
     def pieces(self, start: Offset, end: Offset) -> Iterator[PinnedPartition]:
-        """Yield the pieces between two offsets, each a file or a part of one. Raises DataLoss, Vanished."""
+        """Yield the pieces between two offsets, each a file or a part of one. Raises DataLoss, FileVanished."""
         place, form, queues = self._list_segments(bound=False)
         for queue, stop in sorted(end.items()):
             if stop == start.get(queue) or queue not in self.options.queues:
@@ -202,11 +204,11 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return work()
             except FolderMissing:
                 raise
-            except Vanished:
+            except FileVanished:
                 continue
         try:
             return work()
-        except Vanished as gone:
+        except FileVanished as gone:
             raise DataLoss(f"{self.options.path}: files vanish as fast as they are listed: {gone}") from None
 
     def _end_of_batch(self, start: Offset, budget: ReadBudget) -> Offset:
@@ -314,7 +316,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _check_damage(self, segment: JournalSegment, end: BatchEnd) -> None:
         """Raise CorruptJournal for a live file whose next record is corrupt, because the stream never goes past it."""
-        sound = end.damage is None or isinstance(end.damage, Truncated)
+        sound = end.damage is None or isinstance(end.damage, TruncatedRecord)
         if segment.live and not sound and self.options.reading.on_corrupt is OnCorrupt.FAIL:
             raise CorruptJournal(f"{segment.file}: byte {end.end}: {end.damage}; see option onCorrupt")
 
@@ -350,7 +352,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Yield the segments between two offsets."""
         last = segment_of(place, form, segments, stop, is_fresh=True)
         if self.replans and (last is None or self._is_unforeseen(place, form, queue, segments, known)):
-            raise Vanished(f"{queue}: its files have changed since the batch was planned")
+            raise FileVanished(f"{queue}: its files have changed since the batch was planned")
         if last is None:
             if self.options.fail_on_data_loss:
                 raise DataLoss(f"{queue}: byte {stop.at} of {stop.file} is gone; see option failOnDataLoss")
@@ -398,7 +400,7 @@ class PinnedPartition(InputPartition):
         return segment
 
     def rows(self, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Yield the rows. Raises Vanished if the bytes are gone."""
+        """Yield the rows. Raises FileVanished if the bytes are gone."""
         for part in self.inner.parts:
             yield from read_part(self.inner.folder(), self.inner, part, columns)
 
@@ -406,7 +408,7 @@ class PinnedPartition(InputPartition):
         """Yield the rows. Raises DataLoss if the bytes are gone and the option says to fail."""
         try:
             yield from self.rows(columns)
-        except Vanished as gone:
+        except FileVanished as gone:
             segment = self.segment
             why = f"{segment.file}: bytes {segment.begin} to {segment.end} are gone before they were read: {gone}"
             if self.fail_on_data_loss:

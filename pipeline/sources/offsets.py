@@ -20,10 +20,10 @@ from staniel.pipeline.formats.base import FormatAdapter, JournalSegment, Part
 from staniel.pipeline.lake.folders import (
     GONE,
     Entries,
+    FileVanished,
     Folder,
     FolderMissing,
     OpenFile,
-    Vanished,
     folder_missing,
     task_host,
 )
@@ -50,7 +50,7 @@ class FileOffset(Struct, frozen=True, rename={"as_of": "asOf", "last_id": "lastI
 
 
 def offset_in(folder: Folder, segment: JournalSegment, at: int, as_of: int = -1, last_id: int = 0) -> FileOffset:
-    """Return the offset at a byte of a file. Raises Vanished if the file is shorter, gone, or another one."""
+    """Return the offset at a byte of a file. Raises FileVanished if the file is shorter, gone, or another one."""
     file = folder.open(segment.file)
     try:
         mark = _mark(file, at, PRINT_BYTES if segment.id else WIDE_PRINT_BYTES)
@@ -71,7 +71,7 @@ def segment_of(
             continue
         try:
             file = folder.open(segment.file)
-        except Vanished:
+        except FileVanished:
             continue
         try:
             if segment.id and place.id:
@@ -79,7 +79,7 @@ def segment_of(
                     return at
             elif _is_known(form, file, segment, place, is_fresh):
                 return at
-        except Vanished:
+        except FileVanished:
             continue
         finally:
             file.close()
@@ -97,7 +97,7 @@ def _is_known(form: FormatAdapter, file: OpenFile, segment: JournalSegment, plac
 
 def pin(folder: Folder, part: Part) -> Part:
     """Return the part with fingerprints of the files whose bytes may differ when a task reads them: all without an id,
-    and all whose names do not mark them as sealed. Raises Vanished.
+    and all whose names do not mark them as sealed. Raises FileVanished.
     """
 
     def pinned(segment: JournalSegment) -> JournalSegment:
@@ -131,7 +131,7 @@ class PinnedFolder:
         return self.inner.exists()
 
     def open(self, name: str) -> OpenFile:
-        """Open a file. Raises Vanished also if it has become another one."""
+        """Open a file. Raises FileVanished also if it has become another one."""
         pinned = self._pinned.get(name)
         if pinned is None:
             return self.inner.open(name)
@@ -144,7 +144,7 @@ class PinnedFolder:
         if file is None and not entries and task_host():
             raise folder_missing(self.url, "are no files in")  # as below a mount that failed
         if file is None:
-            raise Vanished(f"bytes {pinned.begin} to {pinned.end} of {name} are gone: {GONE}")
+            raise FileVanished(f"bytes {pinned.begin} to {pinned.end} of {name} are gone: {GONE}")
         return file
 
     def _open(self, name: str, pinned: JournalSegment) -> OpenFile | None:
@@ -153,12 +153,12 @@ class PinnedFolder:
             file = self.inner.open(name)
         except FolderMissing:
             raise
-        except Vanished:
+        except FileVanished:
             return None
         try:
             if file.id == pinned.id and self._is_alike(file, name, pinned):
                 return file
-        except Vanished:
+        except FileVanished:
             pass
         file.close()
         return None
@@ -196,5 +196,5 @@ def _mark(file: OpenFile, at: int, width: int = PRINT_BYTES) -> int:
     count = min(width, at)
     head, tail = file.read(0, count), file.read(at - count, count)
     if len(head) < count or len(tail) < count:
-        raise Vanished("the file became shorter")
+        raise FileVanished("the file became shorter")
     return zlib.crc32(tail, zlib.crc32(head))

@@ -30,7 +30,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from staniel.pipeline.lake.folders import Vanished, folder
+from staniel.pipeline.lake.folders import FileVanished, folder
 from staniel.pipeline.lake.names import real_name
 from staniel.pipeline.sources.connection import BlockingConnection, ServerLost, ServerRefused
 from staniel.pipeline.sources.live_options import BatchSinkOptions, OnFull, SinkOptions
@@ -212,7 +212,7 @@ class RepeatGuard:
     def _known(self) -> dict[str, Any]:
         try:
             file = self.folder.open(self.name)
-        except Vanished:
+        except FileVanished:
             return {}
         try:
             known: dict[str, Any] = json.loads(file.read(0, 1000))

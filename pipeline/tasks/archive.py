@@ -16,7 +16,7 @@ import pyarrow as pa
 from msgspec import Struct
 from pyspark.sql.streaming.datasource import ReadMaxBytes
 
-from staniel.pipeline.lake.folders import Vanished, absolute
+from staniel.pipeline.lake.folders import FileVanished, absolute
 from staniel.pipeline.lake.lake import Gap, Lake, LedgerEntry, lake_folder_of
 from staniel.pipeline.lake.parquet import ParquetTables
 from staniel.pipeline.sources.journal import columns_of
@@ -81,7 +81,7 @@ def archive(
             began = monotonic()
             try:
                 written = _write(spark, stream, lake, start, end)
-            except Vanished:
+            except FileVanished:
                 # Discard this attempt, and plan again with the files of now.
                 if (misses := misses + 1) >= TRIES:
                     raise
@@ -109,7 +109,7 @@ def archive(
 
 
 def _write(spark: SparkSession, stream: JournalStream, lake: Lake, start: Offset, end: Offset) -> list[WrittenPart]:
-    """Write the files of the next batch. Raises Vanished."""
+    """Write the files of the next batch. Raises FileVanished."""
     tasks = [
         ArchiveTask(lake.url, lake.entry.batch + 1, piece, stream.columns, _day_of(piece, lake.entry.days))
         for piece in stream.pieces(start, end)
@@ -133,7 +133,7 @@ def _lost(items: int | None) -> str:
 
 
 def write_part(task: ArchiveTask) -> WrittenPart:
-    """Write one task's part. Raises Vanished if the bytes are gone."""
+    """Write one task's part. Raises FileVanished if the bytes are gone."""
     tables = ParquetTables(lake_folder_of(task.out), task.columns, CLOCK, task.batch, task.day)
     try:
         for batch in task.partition.rows(task.columns):

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from staniel.journal.disk.fs import JournalFailure, Locked
+from staniel.journal.disk.fs import AlreadyLocked, JournalFailure
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.disk.refusals import failure_line
 from staniel.journal.disk.watched_fs import RefusedCalls
 from staniel.journal.kestrel.files import OWN_FOLDER
 from staniel.journal.libkestrel import files as libkestrel_files
 from staniel.journal.spool import Spool, SpoolError
-from staniel.journal.tools.convert import Conversion, NotInPlace, Refusal
+from staniel.journal.tools.convert import Conversion, ConversionRefused, ConversionUnfinished
 from staniel.pipeline.lake.folders import absolute, below, folder, folder_missing
 from staniel.pipeline.sources.options import Options, QueuePatterns, as_option
 from staniel.pipeline.tasks.summarise import run
@@ -65,7 +65,7 @@ def convert_spool(task: tuple[str, str, Format, int]) -> list[Converted]:
     try:
         spool = Spool(watch.on(disk), path)
         spool.finish_log()
-    except Locked as locked:
+    except AlreadyLocked as locked:
         disk.close()
         return [Converted(path, "", 0, f"{locked.holder} has it open; stop it first")]
     except (OSError, JournalFailure) as error:
@@ -96,5 +96,5 @@ def _one(spool: Spool, queue: str, wanted: Format, now_ms: int, watch: RefusedCa
         return Converted(spool.folder, queue, items, "", left, is_whole)
     except (OSError, JournalFailure) as error:
         return Converted(spool.folder, queue, 0, f"nothing has been replaced: {failure_line(error, spool.folder)}")
-    except (Refusal, NotInPlace) as error:
+    except (ConversionRefused, ConversionUnfinished) as error:
         return Converted(spool.folder, queue, 0, str(error))

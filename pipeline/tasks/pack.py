@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from staniel.journal.disk.fs import File, Fs, Locked
+from staniel.journal.disk.fs import AlreadyLocked, File, Fs
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.kestrel.effect import State
 from staniel.journal.kestrel.encoder import Encoder
@@ -131,7 +131,7 @@ def _ready(disk: OsFs, path: str) -> Spool:
     """
     try:
         spool = Spool(disk, path)
-    except Locked as locked:
+    except AlreadyLocked as locked:
         raise SpoolInUse(f"{locked.holder or 'a server'} has {path} open; stop it first") from None
     except SpoolError as error:
         raise ValueError(str(error)) from None

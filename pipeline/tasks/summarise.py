@@ -30,7 +30,7 @@ from staniel.pipeline.formats.kestrel.queue import Stretch, described, furnish, 
 from staniel.pipeline.formats.kestrel.state import STATE, QueueSummary, Summarised, live_rows, summarise_file
 from staniel.pipeline.lake.archived import is_archive
 from staniel.pipeline.lake.arrow import ddl
-from staniel.pipeline.lake.folders import Folder, Vanished, feed, folder
+from staniel.pipeline.lake.folders import FileVanished, Folder, feed, folder
 from staniel.pipeline.sources.journal_options import JournalOptions
 from staniel.pipeline.sources.offsets import pin, pinned_to
 from staniel.pipeline.sources.planning import OPEN_BYTES, TASK_BYTES, bundled, plan_parts
@@ -54,12 +54,12 @@ class SegmentTask(Struct, frozen=True):
 
 def queues_of(spark: SparkSession, path: str, given: Mapping[str, str], sealed: bool = False) -> list[QueueSummary]:
     """Return the summary of every queue under a path; with `sealed`, of its sealed files alone. Tries again if files
-    change meanwhile. Raises what reading raises: CorruptJournal, Vanished.
+    change meanwhile. Raises what reading raises: CorruptJournal, FileVanished.
     """
     for _ in range(TRIES - 1):
         try:
             return _queues_of(spark, path, given, sealed)
-        except Vanished:
+        except FileVanished:
             continue
     return _queues_of(spark, path, given, sealed)
 
@@ -110,12 +110,12 @@ def run(
 ) -> list[Any]:
     """Run `work` on each of `works`, in the next free worker. Return the results in order.
 
-    `size` returns the bytes that one reads, so that small ones share a task; without it each is a task. Raises Vanished
-    if one of them does.
+    `size` returns the bytes that one reads, so that small ones share a task; without it each is a task. Raises
+    FileVanished if one of them does.
     """
     results = run_each(spark, works, work, size)
     for result in results:
-        if isinstance(result, Vanished):
+        if isinstance(result, FileVanished):
             raise result
     return results
 
@@ -123,8 +123,8 @@ def run(
 def run_each(
     spark: SparkSession, works: list[Any], work: Callable[[Any], Any], size: Callable[[Any], int]
 ) -> list[Any]:
-    """Run `work` on each of `works`, with a Vanished as the result of one that raised it: trying that one again would
-    not help, and others may have finished.
+    """Run `work` on each of `works`, with a FileVanished as the result of one that raised it: trying that one again
+    would not help, and others may have finished.
     """
     if not works:
         return []
@@ -132,7 +132,7 @@ def run_each(
     def run_or_vanished(piece: Any) -> Any:
         try:
             return work(piece)
-        except Vanished as gone:
+        except FileVanished as gone:
             return gone
 
     tasks = shared_out(spark, works, size)

@@ -14,7 +14,7 @@ from staniel.journal.errors import Damage, Flaw
 from staniel.journal.kestrel.sidecar import verify_checksums
 from staniel.pipeline.formats.adapters import FORMATS, list_segments
 from staniel.pipeline.formats.base import JournalSegment, OnCorrupt, Part, Reading
-from staniel.pipeline.lake.folders import Folder, FolderFs, Vanished, folder
+from staniel.pipeline.lake.folders import FileVanished, Folder, FolderFs, folder
 from staniel.pipeline.sources.journal_options import JournalOptions
 from staniel.pipeline.sources.offsets import pinned_to
 from staniel.pipeline.sources.planning import check_wanted
@@ -58,7 +58,7 @@ class Finding(Struct, frozen=True):
 
 def verify(spark: SparkSession, path: str, given: Mapping[str, str]) -> list[Finding]:
     """Return one finding for each file, in order. A queue is in one task. Queues whose files change meanwhile are read
-    again; a deleted one has no finding. Raises Vanished if files keep changing.
+    again; a deleted one has no finding. Raises FileVanished if files keep changing.
     """
     options = JournalOptions({**given, "path": path})
     place = folder(options.path)
@@ -68,18 +68,18 @@ def verify(spark: SparkSession, path: str, given: Mapping[str, str]) -> list[Fin
         options.reading, on_corrupt=OnCorrupt.PERMISSIVE, include_value=False, use_summaries=False
     )
     findings: dict[str, list[Finding]] = {}
-    missed: dict[str, Vanished] = {}
+    missed: dict[str, FileVanished] = {}
     for _ in range(TRIES):
         names = sorted(name for name in by_queue if name in options.queues and name not in findings)
         tasks = [(options.path, form.name, Part(name, by_queue[name]), reading) for name in names]
         results = dict(zip(names, run_each(spark, tasks, _verify, lambda task: task[2].bytes), strict=True))
-        findings |= {name: result for name, result in results.items() if not isinstance(result, Vanished)}
-        missed = {name: result for name, result in results.items() if isinstance(result, Vanished)}
+        findings |= {name: result for name, result in results.items() if not isinstance(result, FileVanished)}
+        missed = {name: result for name, result in results.items() if isinstance(result, FileVanished)}
         if not missed:
             break
         form, by_queue = list_segments(place, options.format)
     else:
-        raise Vanished(f"queues {', '.join(missed)}, at each of {TRIES} tries: {next(iter(missed.values()))}")
+        raise FileVanished(f"queues {', '.join(missed)}, at each of {TRIES} tries: {next(iter(missed.values()))}")
     return [finding for _, of_queue in sorted(findings.items()) for finding in of_queue]
 
 

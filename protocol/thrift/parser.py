@@ -51,7 +51,7 @@ from staniel.protocol.thrift.requests import (
     ThriftUpgrade,
     ThriftVersion,
 )
-from staniel.protocol.thrift.service import Malformed, MessageHead, declaration, read_head, read_struct, service
+from staniel.protocol.thrift.service import MalformedStruct, MessageHead, declaration, read_head, read_struct, service
 
 CALL_WORK = 4  # reading a call takes as long as so many lines
 
@@ -143,7 +143,7 @@ class ThriftParser(Parser):
             if self._state is ThriftState.UPGRADED:
                 client_id, at = _read_header(frame)
             head = read_head(frame, at)
-        except Malformed as error:
+        except MalformedStruct as error:
             return _hang_up(str(error))
         if head.kind != TMessageType.CALL:
             return self._except(head, INVALID_MESSAGE_TYPE, f"Invalid message type: {head.kind}")
@@ -158,7 +158,7 @@ class ThriftParser(Parser):
             return self._except(head, UNKNOWN_METHOD, f"Invalid method name: '{head.method}'")
         try:
             arguments, _ = read_struct(getattr(service, f"{head.method}_args"), frame, head.end)
-        except Malformed as error:
+        except MalformedStruct as error:
             return self._except(head, PROTOCOL_ERROR, f"{head.method}: {error}")
         why = _error_in(arguments, self._limits)
         if why:
@@ -178,12 +178,12 @@ def _hang_up(why: str) -> Invalid:
 
 
 def _read_header(frame: bytes) -> tuple[str, int]:
-    """Return the client's name in finagle's header, and where the message begins. Raises Malformed."""
+    """Return the client's name in finagle's header, and where the message begins. Raises MalformedStruct."""
     header, end = read_struct(declaration.RequestHeader, frame, 0)
     if header.client_id is None or header.client_id.name is None:
         return "", end
     if not isinstance(header.client_id.name, str):
-        raise Malformed("a client id that is not UTF-8")
+        raise MalformedStruct("a client id that is not UTF-8")
     return header.client_id.name, end
 
 

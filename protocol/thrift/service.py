@@ -53,7 +53,7 @@ Declared = dict[int, tuple[int, int]]
 """The declared types of each decoded field: its type on the wire and, of a list or set, its elements' type (else 0)."""
 
 
-class Malformed(ValueError):
+class MalformedStruct(ValueError):
     """Bytes that are no struct, or not the declared one. The parser catches this error."""
 
 
@@ -67,22 +67,22 @@ class MessageHead(Struct, frozen=True, gc=False):
 
 
 def read_head(data: bytes, at: int) -> MessageHead:
-    """Return the head of the message at `at`, strict or not. Raises Malformed: without a head there is no call to reply
-    to.
+    """Return the head of the message at `at`, strict or not. Raises MalformedStruct: without a head there is no call to
+    reply to.
     """
     source = BytesIO(data)
     source.seek(at)
     try:
         method, kind, seqid = TBinaryProtocol(source, strict_read=False).read_message_begin()
     except (TProtocolException, struct.error, UnicodeDecodeError):
-        raise Malformed("not a thrift message") from None
+        raise MalformedStruct("not a thrift message") from None
     if len(method) > METHOD_CHARACTERS_MAX:
-        raise Malformed(f"a method name longer than {METHOD_CHARACTERS_MAX}")
+        raise MalformedStruct(f"a method name longer than {METHOD_CHARACTERS_MAX}")
     return MessageHead(method, kind, seqid, source.tell())
 
 
 def read_struct(kind: type[TPayload], data: bytes, at: int) -> tuple[Any, int]:
-    """Return the struct of that type at `at`, and where it ends. Raises Malformed."""
+    """Return the struct of that type at `at`, and where it ends. Raises MalformedStruct."""
     end = end_of_struct(data, at, _declared(kind))
     source = BytesIO(data)
     source.seek(at)
@@ -121,11 +121,11 @@ def application_exception(kind: int, why: str) -> TPayload:
 
 
 def end_of_struct(data: bytes, at: int, declared: Declared) -> int:
-    """Return where the struct that begins at `at` ends. Raises Malformed."""
+    """Return where the struct that begins at `at` ends. Raises MalformedStruct."""
     try:
         return _Walk(data).struct(at, 0, declared)
     except struct.error:
-        raise Malformed("cut short") from None
+        raise MalformedStruct("cut short") from None
 
 
 class _Walk:
@@ -162,7 +162,7 @@ class _Walk:
             return self._list(at, depth)
         if kind == TType.MAP:
             return self._map(at, depth)
-        raise Malformed(f"unknown type {kind}")
+        raise MalformedStruct(f"unknown type {kind}")
 
     def _list(self, at: int, depth: int) -> int:
         self._descend(depth)
@@ -196,7 +196,7 @@ class _Walk:
         for _ in range(count):
             (size,) = unpack(data, at)
             if size < 0:
-                raise Malformed(f"a string of {size} bytes")
+                raise MalformedStruct(f"a string of {size} bytes")
             at += _SIZE.size + size
         return at
 
@@ -208,20 +208,20 @@ class _Walk:
             return
         type_wanted, elements_wanted = declared
         if kind != type_wanted:
-            raise Malformed(f"a field of type {kind}, not {type_wanted}")
+            raise MalformedStruct(f"a field of type {kind}, not {type_wanted}")
         if not elements_wanted:
             return
         elements, count = _ELEMENTS.unpack_from(self._data, at)
         if count and elements != elements_wanted:
-            raise Malformed(f"elements of type {elements}, not {elements_wanted}")
+            raise MalformedStruct(f"elements of type {elements}, not {elements_wanted}")
 
     def _count(self, count: int) -> None:
         self._elements += count
         if count < 0 or self._elements > ELEMENTS_MAX:
-            raise Malformed(f"more than {ELEMENTS_MAX} elements" if count >= 0 else f"{count} elements")
+            raise MalformedStruct(f"more than {ELEMENTS_MAX} elements" if count >= 0 else f"{count} elements")
 
     def _descend(self, depth: int) -> None:
         if depth:
             self._count(NESTED_ELEMENTS)
         if depth > DEPTH_MAX:
-            raise Malformed(f"nested deeper than {DEPTH_MAX}")
+            raise MalformedStruct(f"nested deeper than {DEPTH_MAX}")

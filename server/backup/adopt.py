@@ -18,7 +18,7 @@ from staniel.broker.config.load import parse
 from staniel.broker.config.values import quoted
 from staniel.broker.events import Level
 from staniel.journal.copy_mark import VERSION, has_mark
-from staniel.journal.disk.fs import JournalFailure, Locked
+from staniel.journal.disk.fs import AlreadyLocked, JournalFailure
 from staniel.journal.disk.os_fs import OsFs, is_folder, is_named
 from staniel.journal.disk.refusals import failure_line
 from staniel.journal.errors import Flaw
@@ -180,7 +180,7 @@ def _refuse_used(fs: OsFs, folder: str) -> None:
     if is_named(path):
         try:
             fs.hold(path, shared=False)()
-        except Locked:
+        except AlreadyLocked:
             raise BackupError(f"a workq server uses {folder}: stop it first") from None
         except OSError as error:
             if error.errno not in UNSEEN:
@@ -312,7 +312,7 @@ def _recover_copy(old_files: Survey, target: str, now_ms: int) -> Adopted:
         summary = broker.recover(now_ms)
         has = {queue.name: len(queue.line) for queue in broker.queues}
         broker.shutdown(now_ms)
-    except (OSError, SpoolError, JournalFailure, Locked) as error:
+    except (OSError, SpoolError, JournalFailure, AlreadyLocked) as error:
         why = f"a server cannot start on {target}: {failure_line(error, target)}"
         raise BackupError(f"{why}. It is not complete, and stays to be looked at: remove it, or adopt again") from error
     finally:

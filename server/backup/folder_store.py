@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 
-from staniel.journal.disk.fs import Locked
+from staniel.journal.disk.fs import AlreadyLocked
 from staniel.journal.disk.os_fs import OsFs, is_folder, walk
 from staniel.journal.disk.refusals import refused_tool
 from staniel.journal.disk.replace_file import replace_file
@@ -47,7 +47,7 @@ class FolderStore:
             raise BackupError(f"{self.where} is not empty and has no backups: give a new or empty folder")
         try:
             self._fs.lock(f"{self._folder}/{LOCK}")
-        except Locked as locked:
+        except AlreadyLocked as locked:
             holder = locked.holder or "another process"
             raise BackupError(f"{holder} is making a backup in {self.where}: wait until it ends") from None
         self._fs.make_folder(f"{self._folder}/{TEMPORARY}")

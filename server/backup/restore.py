@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from hashlib import sha256
 
 from staniel.journal.copy_mark import UNFINISHED, VERSION, clear_mark, set_mark
-from staniel.journal.disk.fs import File, Fs, Locked, sync_name
+from staniel.journal.disk.fs import AlreadyLocked, File, Fs, sync_name
 from staniel.journal.disk.os_fs import OsFs, is_folder, is_named, walk
 from staniel.journal.disk.refusals import refused_tool
 from staniel.journal.kestrel.files import OWN_FOLDER, sidecar_folder
@@ -64,7 +64,7 @@ class NewSpool:
     def _lock(self) -> None:
         try:
             self.fs.lock(f"{self.own}/{LOCK}")
-        except Locked as locked:
+        except AlreadyLocked as locked:
             raise BackupError(f"{locked.holder or 'another process'} has {self.folder} open") from None
 
     def open_again(self) -> None:

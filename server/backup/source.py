@@ -18,7 +18,7 @@ from staniel.broker.admin.last_backup import BackupMade, path_in, write
 from staniel.broker.operations.backup import HeldFiles
 from staniel.broker.version import VERSION
 from staniel.journal.copy_mark import UNFINISHED
-from staniel.journal.disk.fs import Locked
+from staniel.journal.disk.fs import AlreadyLocked
 from staniel.journal.disk.os_fs import OsFs, is_file, is_folder, is_named
 from staniel.journal.disk.refusals import refused_tool
 from staniel.journal.kestrel.files import OWN_FOLDER
@@ -152,7 +152,7 @@ class RestingSource:
     def _lock(self, path: str, folder: str) -> None:
         try:
             self._fs.lock(path)
-        except Locked as locked:
+        except AlreadyLocked as locked:
             raise BackupError(f"{locked.holder or 'another process'} has {folder} open") from None
         except OSError as error:
             if error.errno != errno.EROFS:

@@ -19,11 +19,11 @@ class AdminError(Exception):
         self.status = status
 
 
-class Unreachable(AdminError):
+class ServerUnreachable(AdminError):
     """No server could be reached."""
 
 
-class NotTrusted(OSError):
+class CertificateNotTrusted(OSError):
     """The server's certificate is not accepted."""
 
 

@@ -22,11 +22,11 @@ from staniel.protocol.http.requests import RAW
 from staniel.server.cli.admin_address import (
     AdminAddress,
     AdminError,
-    NotTrusted,
+    CertificateNotTrusted,
+    ServerUnreachable,
     SpoolAddress,
     TlsAddress,
     TlsFiles,
-    Unreachable,
     describe,
     spell_address,
 )
@@ -210,7 +210,7 @@ class AdminClient:
                 continue
             connection.sock.settimeout(self._timeout_s)
             return connection, address
-        raise Unreachable("; ".join(dict.fromkeys(failures)))
+        raise ServerUnreachable("; ".join(dict.fromkeys(failures)))
 
 
 class SpoolConnection(http.client.HTTPConnection):
@@ -298,7 +298,7 @@ def _unreachable(address: AdminAddress, error: Exception) -> str:
             return f"no server listens for the spool {spool}: {start}"
         return f"no server answers on the spool {spool}: {_error_text(error)}"
     where = printable(spell_address(address))
-    if isinstance(error, NotTrusted):
+    if isinstance(error, CertificateNotTrusted):
         return f"{where} is not trusted: {_error_text(error)}"
     if isinstance(address, TlsAddress) and _is_tls(error):
         ways = "a port without TLS is http://…, a server that asks for certificates gets --certificate"

@@ -22,7 +22,7 @@ from staniel.server.backup.source import NOT_COUNTED, BackupSource, RestingSourc
 from staniel.server.backup.store import Store
 from staniel.server.backup.take import make_backup
 from staniel.server.backup.tidy import remove
-from staniel.server.cli.admin_address import AdminError, Unreachable
+from staniel.server.cli.admin_address import AdminError, ServerUnreachable
 from staniel.server.cli.live_command import Live, LiveCommand, confirm
 from staniel.server.cli.parameters import YES, CommandFailed
 from staniel.server.clock import steady_ms, wall_ms
@@ -146,7 +146,7 @@ def _open_source(live: Live) -> BackupSource:
     """Return the source: the running server, or the spool at rest. Raises BackupError, AdminError."""
     try:
         return RunningSource(*live.client.follow("/api/backup"))
-    except Unreachable:
+    except ServerUnreachable:
         if not live.spool or not is_spool(live.spool):
             raise
         return RestingSource(live.spool, wall_ms(), live.jobs)

@@ -13,7 +13,7 @@ from msgspec import Struct
 from staniel.broker.admin.browse import Matches
 from staniel.broker.figures import QueueSnapshot
 from staniel.broker.operations.undo import UndoView
-from staniel.server.cli.admin_address import AdminError, Unreachable
+from staniel.server.cli.admin_address import AdminError, ServerUnreachable
 from staniel.server.cli.admin_client import Answer, queue_path
 from staniel.server.cli.following import carried_out, deleted, moved, purged, returned
 from staniel.server.cli.live import COMMANDS, COUNT, Callback, check_queue, echo_table, live, queue_argument
@@ -117,7 +117,7 @@ def _count_parts(live: Live, names: tuple[str, ...], where: tuple[str, ...], exc
         try:
             parts.append(_count_part(live, name, known, where))
         except AdminError as error:
-            if isinstance(error, Unreachable) or error.status == BAD_REQUEST:
+            if isinstance(error, ServerUnreachable) or error.status == BAD_REQUEST:
                 raise
             errors.append(f"{printable(name)}: {error}" if len(names) > 1 or _is_wild(names) else str(error))
             parts.append(QueuePart(name, 0, error=str(error)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from staniel.broker.admin.browse import BYTES_MAX, LIMIT_MAX, Matches
-from staniel.server.cli.admin_address import AdminError, Unreachable
+from staniel.server.cli.admin_address import AdminError, ServerUnreachable
 from staniel.server.cli.admin_client import Answer, queue_path
 from staniel.server.cli.changing import BAD_REQUEST, fail_with, queues_named, resolve_queues
 from staniel.server.cli.live import HEX, TEXT, echo_table, item_row, live, past_line, shown_bytes_option
@@ -56,7 +56,7 @@ def find(live: Live, queues: tuple[str, ...], where: tuple[str, ...], count: int
         try:
             answers.append(live.client.post(queue_path(name, "find"), body))
         except AdminError as error:
-            if len(names) == 1 or isinstance(error, Unreachable) or error.status == BAD_REQUEST:
+            if len(names) == 1 or isinstance(error, ServerUnreachable) or error.status == BAD_REQUEST:
                 raise
             failed.append(f"{printable(name)}: {error}")
             answers.append(Answer({"queue": name, "error": str(error)}))

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import click
 
 from staniel.broker.operations.running import OperationState, OperationView
-from staniel.server.cli.admin_address import AdminError, Unreachable
+from staniel.server.cli.admin_address import AdminError, ServerUnreachable
 from staniel.server.cli.admin_client import Answer
 from staniel.server.cli.live_command import Live, convert
 from staniel.server.progress import TerminalLine
@@ -68,7 +68,7 @@ def carried_out(live: Live, method: str, path: str, body: dict[str, object], res
 
 def ended(live: Live, view: OperationView) -> OperationView:
     """Wait for the end of an operation, with a bar on a terminal; return how it ended. Waits for a server that is
-    restarted meanwhile. Raises Unreachable if it does not come back.
+    restarted meanwhile. Raises ServerUnreachable if it does not come back.
     """
     bar: Bar | None = None
     began_s, pause_s = time.monotonic(), FIRST_LOOK_S
@@ -78,7 +78,7 @@ def ended(live: Live, view: OperationView) -> OperationView:
             pause_s = min(2 * pause_s, LOOK_S)
             try:
                 view = _progress_of(live, view)
-            except Unreachable:
+            except ServerUnreachable:
                 if bar is not None:
                     bar.close()
                     bar = None
@@ -94,7 +94,7 @@ def ended(live: Live, view: OperationView) -> OperationView:
 
 
 def _progress_of(live: Live, view: OperationView) -> OperationView:
-    """Return the progress of an operation. Raises Unreachable."""
+    """Return the progress of an operation. Raises ServerUnreachable."""
     return convert(live.client.get(f"/api/operations/{view.id}"), OperationView)
 
 
@@ -110,10 +110,10 @@ def _progress_of_restarted(live: Live, view: OperationView) -> OperationView:
         time.sleep(LOOK_S)
         try:
             return _progress_of(live, view)
-        except Unreachable as error:
+        except ServerUnreachable as error:
             if time.monotonic() > until_s:
                 mend = f"operation {view.id} continues when the server runs again; start it, then: "
-                raise Unreachable(f"{error}; {mend}staniel operations {view.id}") from error
+                raise ServerUnreachable(f"{error}; {mend}staniel operations {view.id}") from error
 
 
 class Bar(Protocol):

@@ -73,7 +73,7 @@ class OwnFolder(Exception):
     """The new server would write to Kestrel's files."""
 
 
-class Misfit(Exception):
+class SettingMisfit(Exception):
     """The value is invalid for the setting; the text says why."""
 
 
@@ -161,7 +161,7 @@ class Import:
             return
         try:
             setting = _setting_of(section, key, assignment.value)
-        except Misfit as misfit:
+        except SettingMisfit as misfit:
             self._note(assignment.line, assignment.path, str(misfit))
             return
         if key == "spool":
@@ -216,7 +216,7 @@ class Import:
                 settings[key] = _setting_of(section, key, assignment.value)
                 if self._overflow is not None and key == "max_journal_size":
                     settings |= self._old_sizes(assignment.value, fields)
-            except Misfit as misfit:
+            except SettingMisfit as misfit:
                 self._note(assignment.line, assignment.path, str(misfit))
 
     def _old_sizes(self, value: Value, fields: list[Assignment]) -> dict[str, Setting]:
@@ -297,18 +297,18 @@ def _snake(name: str) -> str:
 
 
 def _setting_of(section: str, key: str, value: Value) -> Setting:
-    """Convert a value to a setting. Raises Misfit."""
+    """Convert a value to a setting. Raises SettingMisfit."""
     kind = keys_of(SECTIONS[section.partition(".")[0]])[key].kind
     plain = _plain(key, kind.word, value)
     try:
         read_value("", kind, plain)
     except ConfigError as error:
-        raise Misfit(error.why) from None
+        raise SettingMisfit(error.why) from None
     return Setting(quoted(plain) if isinstance(plain, str) else str(plain).lower())
 
 
 def _plain(key: str, word: str, value: Value) -> object:
-    """Convert a value to TOML. Raises Misfit."""
+    """Convert a value to TOML. Raises SettingMisfit."""
     if key == "sync_journal" and isinstance(value, bool | Nothing):
         return "always" if value is True else "os"  # Kestrel 2.0 had a flag
     match value:
@@ -323,7 +323,7 @@ def _plain(key: str, word: str, value: Value) -> object:
         case bool() | str():
             return value
         case int() if "duration" in word and value:
-            raise Misfit("a time without a unit")
+            raise SettingMisfit("a time without a unit")
         case int() if value >= 1 << 62 or ("number" in word and value == (1 << 31) - 1):
             return NONE
         case int() if "size" in word:
@@ -331,9 +331,9 @@ def _plain(key: str, word: str, value: Value) -> object:
         case int() | float():
             return value
         case Unknown():
-            raise Misfit("its value is not understood")
+            raise SettingMisfit("its value is not understood")
         case _:
-            raise Misfit(f"expected {word}")
+            raise SettingMisfit(f"expected {word}")
 
 
 def _duration(key: str, ms: float) -> str:

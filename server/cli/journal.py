@@ -11,18 +11,18 @@ from collections.abc import Callable, Iterator
 import click
 from msgspec import Struct, structs
 
-from staniel.journal.disk.fs import Fs, JournalFailure, Locked
+from staniel.journal.disk.fs import AlreadyLocked, Fs, JournalFailure
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.disk.refusals import failure_line, refused_tool
 from staniel.journal.disk.watched_fs import RefusedCalls
 from staniel.journal.dump import Dumper, Row, Totals, rows
-from staniel.journal.errors import Corrupt, Flaw, Truncated
+from staniel.journal.errors import CorruptRecord, Flaw, TruncatedRecord
 from staniel.journal.kestrel.dump import KestrelDumper
 from staniel.journal.libkestrel.dump import LibkestrelDumper
 from staniel.journal.libkestrel.records import MAGIC_BYTES, READER_MAGIC, SEGMENT_MAGIC
 from staniel.journal.redo.dump import dump_log, is_redo_log
 from staniel.journal.spool import Spool, SpoolError
-from staniel.journal.tools.convert import Conversion, NotInPlace, Refusal
+from staniel.journal.tools.convert import Conversion, ConversionRefused, ConversionUnfinished
 from staniel.journal.tools.verify import begun_stream, is_written_to
 from staniel.journal.workq import dump as workq_dump
 from staniel.journal.workq import files as workq_files
@@ -154,9 +154,9 @@ def convert(path: str, queues: tuple[str, ...], wanted: str) -> None:
         spool.finish_log()
         for queue in queues:
             whole.append(_convert_queue(spool, queue, Format(wanted), watch))
-    except (Refusal, SpoolError, NotInPlace) as refused:
+    except (ConversionRefused, SpoolError, ConversionUnfinished) as refused:
         raise CommandFailed(printable(str(refused))) from refused
-    except Locked as locked:
+    except AlreadyLocked as locked:
         raise CommandFailed(f"{printable(locked.holder)} has this spool; stop the server first") from locked
     except (OSError, JournalFailure) as error:
         what = f"nothing of {queue} has been replaced" if queue else "nothing has been replaced"
@@ -282,9 +282,9 @@ def _dump_queue_file(fs: Fs, path: str, dumper: Dumper, options: DumpOptions) ->
                 totals.count(row)
                 if not options.quiet:
                     click.echo(_as_json(path, row, options) if options.as_json else _as_text(row, options))
-    except Corrupt as error:
+    except CorruptRecord as error:
         size = fs.size(path) - error.at
-        flaw = Flaw(error.at, size, error.why, isinstance(error, Truncated) and is_written_to(fs, path))
+        flaw = Flaw(error.at, size, error.why, isinstance(error, TruncatedRecord) and is_written_to(fs, path))
         click.echo(printable(flaw.describe(path)), err=True)
         return flaw.is_torn
     finally:

@@ -24,7 +24,7 @@ from staniel.journal.tools import contents as contents_tool
 from staniel.journal.tools import history as history_tool
 from staniel.journal.tools import stats as stats_tool
 from staniel.journal.tools.contents import Held
-from staniel.journal.tools.source import FileFlaw, NotFound, ReadSource
+from staniel.journal.tools.source import FileFlaw, JournalNotFound, ReadSource
 from staniel.journal.tools.stats import LineStats, QueueStats
 from staniel.journal.tools.unfinished import Work
 from staniel.journal.trace import Event
@@ -84,7 +84,7 @@ def open_source(folder: str, what: str) -> Iterator[tuple[ReadSource, Ticker]]:
             raise CommandFailed(printable(f"{folder} is not complete: {Work.COPY.value}; remove it and copy it again"))
         yield ReadSource(watch.on(disk), folder, ticker), ticker
         watch.check()  # without a file that was refused, such as a sidecar, the output may lack something
-    except NotFound as nothing:
+    except JournalNotFound as nothing:
         ticker.clear()
         raise CommandFailed(printable(str(nothing))) from nothing
     except OSError as error:

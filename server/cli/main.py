@@ -235,17 +235,17 @@ def ping(ctx: click.Context, /, timeout: float, alive: bool, **said: Any) -> Non
     --config. Or it has users, and does not tell its status to an unauthenticated client; the server's own user is
     authenticated on a Unix socket, and with --spool.
     """
-    from staniel.server.cli.ping import Silent, Starting
+    from staniel.server.cli.ping import ServerSilent, ServerStarting
     from staniel.server.text import printable, tolerate
 
     tolerate()
     where, ask = _ping_target(ctx)
     try:
         answer = ask(timeout)
-    except Starting as starting:
+    except ServerStarting as starting:
         click.echo(printable(f"the server on {where} is starting: {starting}".removesuffix(": ")))
         sys.exit(0 if alive else HELD_BACK)
-    except Silent:
+    except ServerSilent:
         why = "the port is open: the server is full (max_connections, `connections.full` in its log), or it hangs"
         click.echo(f"Error: no answer from {where} in {timeout:g} s, but {why}", err=True)
         sys.exit(SILENT)

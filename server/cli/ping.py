@@ -17,11 +17,11 @@ ANSWER_BYTES_MAX = 1 << 20  # a Kestrel shows all its queues
 COUNTS = ("paused_queues", "unreadable_queues", "unreadable_command_logs")
 
 
-class Silent(TimeoutError):
+class ServerSilent(TimeoutError):
     """The port is open and nothing was received: the system accepts connections for a program that does not."""
 
 
-class Starting(Exception):
+class ServerStarting(Exception):
     """The server recovers its spool, and serves no clients yet; the text is its progress."""
 
 
@@ -65,8 +65,8 @@ def ping(
 ) -> PingAnswer:
     """Return the server's answer, within `timeout_s` in all; with `unix_path`, of the server that listens there.
 
-    `secure` begins TLS, if the port uses it. Raises OSError if there is no server, or none that replies in time; Silent
-    if an open port sends nothing at all.
+    `secure` begins TLS, if the port uses it. Raises OSError if there is no server, or none that replies in time;
+    ServerSilent if an open port sends nothing at all.
     """
     until_s = monotonic() + timeout_s
     try:
@@ -86,7 +86,7 @@ def _ask(lines: _Lines) -> PingAnswer:
     except TimeoutError:
         if lines.has_heard:
             raise
-        raise Silent("timed out") from None
+        raise ServerSilent("timed out") from None
     if line == UNAUTHENTICATED:
         return PingAnswer("", wants_login=True)
     words = line.split()

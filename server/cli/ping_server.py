@@ -14,10 +14,10 @@ from msgspec import Struct
 from staniel.broker.admin.reasons import Health, ReasonName
 from staniel.broker.admin.views import ServerView
 from staniel.broker.config.addresses import TcpAddress, UnixAddress, format_address
-from staniel.server.cli.admin_address import AdminError, NotTrusted, SpoolAddress, TlsAddress, TlsFiles
+from staniel.server.cli.admin_address import AdminError, CertificateNotTrusted, SpoolAddress, TlsAddress, TlsFiles
 from staniel.server.cli.admin_client import AdminClient, starts
 from staniel.server.cli.live_command import convert
-from staniel.server.cli.ping import PingAnswer, Starting, ping
+from staniel.server.cli.ping import PingAnswer, ServerStarting, ping
 from staniel.server.text import printable
 
 ADDRESS = ("host", "port", "path", "tls")
@@ -44,7 +44,7 @@ class PingTarget(Struct, frozen=True):
 def prepare(ctx: click.Context) -> tuple[str, Callable[[float], PingAnswer]]:
     """Return the name of the server that the options of `ping` select, and a function that asks it within a time.
 
-    The function raises OSError, Silent, Starting and ClickException. Raises ClickException.
+    The function raises OSError, ServerSilent, ServerStarting and ClickException. Raises ClickException.
     """
     said = ctx.params
     files = TlsFiles(said["ca"], said["certificate"], said["key"])
@@ -85,13 +85,13 @@ def target_of_config(path: str) -> PingTarget:
 
 
 def ask(target: PingTarget, timeout_s: float, files: TlsFiles) -> PingAnswer:
-    """Ask the server. Raises Starting, AdminError, and what `ping` raises."""
+    """Ask the server. Raises ServerStarting, AdminError, and what `ping` raises."""
     try:
         answer = _ask_at(target, timeout_s, files)
     except (OSError, AdminError) as error:
-        state = starts(target.spool) if target.spool and not isinstance(error, NotTrusted) else None
+        state = starts(target.spool) if target.spool and not isinstance(error, CertificateNotTrusted) else None
         if state is not None:
-            raise Starting(state.text) from error
+            raise ServerStarting(state.text) from error
         raise
     if answer.wants_login and target.spool:
         try:

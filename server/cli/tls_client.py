@@ -6,7 +6,7 @@ import http.client
 import socket
 import ssl
 
-from staniel.server.cli.admin_address import AdminError, NotTrusted, TlsAddress, TlsFiles
+from staniel.server.cli.admin_address import AdminError, CertificateNotTrusted, TlsAddress, TlsFiles
 from staniel.server.text import printable
 
 
@@ -16,7 +16,7 @@ def secure_connection(address: TlsAddress, timeout_s: float, files: TlsFiles) ->
 
 
 def secured(sock: socket.socket, address: TlsAddress, files: TlsFiles) -> ssl.SSLSocket:
-    """Put TLS on an open connection. Raises OSError, which includes NotTrusted, and AdminError."""
+    """Put TLS on an open connection. Raises OSError, which includes CertificateNotTrusted, and AdminError."""
     context, shown = secure_context(address.shows, files)
     try:
         secure = context.wrap_socket(sock, server_hostname=address.host)
@@ -47,15 +47,17 @@ def secure_context(shows: str, files: TlsFiles) -> tuple[ssl.SSLContext, bytes]:
     return context, shown
 
 
-def _not_trusted(error: ssl.SSLCertVerificationError) -> NotTrusted:
-    return NotTrusted(None, f"its certificate is not accepted: {error.verify_message.rstrip('.')}: {_remedy(error)}")
+def _not_trusted(error: ssl.SSLCertVerificationError) -> CertificateNotTrusted:
+    return CertificateNotTrusted(
+        None, f"its certificate is not accepted: {error.verify_message.rstrip('.')}: {_remedy(error)}"
+    )
 
 
 def _check_shown(sock: ssl.SSLSocket, shown: bytes) -> None:
     if shown and sock.getpeercert(binary_form=True) != shown:
         sock.close()
         why = "it shows another certificate than its configuration names: reload the server, or give --ca"
-        raise NotTrusted(None, why)
+        raise CertificateNotTrusted(None, why)
 
 
 class SecureConnection(http.client.HTTPSConnection):
@@ -68,7 +70,7 @@ class SecureConnection(http.client.HTTPSConnection):
         self._shown = shown
 
     def connect(self) -> None:
-        """Connect. Raises OSError, which includes NotTrusted."""
+        """Connect. Raises OSError, which includes CertificateNotTrusted."""
         try:
             super().connect()
         except ssl.SSLCertVerificationError as error:

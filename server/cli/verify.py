@@ -13,7 +13,7 @@ import click
 from msgspec import Struct, structs
 
 from staniel.journal.copy_mark import has_mark
-from staniel.journal.disk.fs import Fs, Locked
+from staniel.journal.disk.fs import AlreadyLocked, Fs
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.disk.refusals import refused_tool
 from staniel.journal.disk.watched_fs import RefusedCalls
@@ -109,7 +109,7 @@ def lock(fs: Fs, folder: str, what: str) -> None:
         try:
             fs.size(path)
             fs.lock(path)
-        except Locked as locked:
+        except AlreadyLocked as locked:
             holder = locked.holder or "another process"
             raise CommandFailed(printable(f"{holder} has {folder} open; stop it first, or {what} a copy")) from None
         except OSError as error:

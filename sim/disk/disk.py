@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from staniel.journal.disk.fs import UNKNOWN_BYTES, File, Locked, Reader, Region, SyncFailed
+from staniel.journal.disk.fs import UNKNOWN_BYTES, AlreadyLocked, File, Reader, Region, SyncFailed
 from staniel.sim.disk.durable import Choose, Crash, Edit, Folder, Fork, Inode, Move, Node, carry
 
 CAPACITY_BYTES = 1 << 30
@@ -490,7 +490,7 @@ class Disk:
 
     def lock(self, path: str) -> None:
         if path in self._locks:
-            raise Locked("another broker on this disk")
+            raise AlreadyLocked("another broker on this disk")
         self.trip("lock", path)
         self.append(path).close()
         self._locks.add(path)
@@ -509,7 +509,7 @@ class Disk:
         self.trip("hold", path)
         held = self._holds.setdefault(path, [])
         if path in self._locks or (held if not shared else False in held):
-            raise Locked("another broker on this disk")
+            raise AlreadyLocked("another broker on this disk")
         if not held:
             self.append(path).close()
         held.append(shared)

@@ -29,7 +29,7 @@ from staniel.sim.queues.conversation import (
     Request,
     Want,
 )
-from staniel.sim.queues.model import Fact, Fate, Impossible, Move, QueueModel, Reading, Record, Verb, facts_of
+from staniel.sim.queues.model import Fact, Fate, ImpossibleChange, Move, QueueModel, Reading, Record, Verb, facts_of
 from staniel.sim.queues.pasts import StatedPasts, check_start, check_transfer, may_be_copy
 from staniel.sim.queues.promises import Acknowledgement, acknowledged, acknowledgement_of
 from staniel.sim.violations import Kind, Violation, shown
@@ -125,7 +125,7 @@ class Checker:
             self.facts += 1
             try:
                 record = model.apply(fact)
-            except Impossible as why:
+            except ImpossibleChange as why:
                 kind = Kind.TWICE if fact.verb is Verb.CONFIRM else Kind.DUPLICATED
                 raise Violation(kind, f"queue {queue.name} states: {why}") from None
             assert record is not None

@@ -93,7 +93,7 @@ class Fact(Struct, frozen=True):
     record: Record | None = None
 
 
-class Impossible(Exception):
+class ImpossibleChange(Exception):
     """The error for a change that cannot follow from those before it."""
 
 
@@ -105,7 +105,7 @@ class State:
         self.open = open_reads
 
     def apply(self, fact: Fact) -> Record | None:
-        """Apply a change. Return the record that it is about. Raises Impossible."""
+        """Apply a change. Return the record that it is about. Raises ImpossibleChange."""
         verb, xid = fact.verb, fact.xid
         if verb is Verb.ADD:
             assert fact.record is not None
@@ -118,15 +118,15 @@ class State:
             return fact.record
         if verb is Verb.REMOVE or verb is Verb.OPEN:
             if not self.ready:
-                raise Impossible(f"{verb.value} the head of an empty line")
+                raise ImpossibleChange(f"{verb.value} the head of an empty line")
             record = self.ready.pop(0)
             if verb is Verb.OPEN:
                 if xid in self.open:
-                    raise Impossible(f"opened {xid}, which is open")
+                    raise ImpossibleChange(f"opened {xid}, which is open")
                 self.open[xid] = record
             return record
         if xid not in self.open:
-            raise Impossible(f"{verb.value} {xid}, which is not open")
+            raise ImpossibleChange(f"{verb.value} {xid}, which is not open")
         record = self.open.pop(xid)
         if verb is Verb.ABORT:
             self.ready.insert(0, record)
@@ -222,7 +222,7 @@ class QueueModel:
         self.queue = None
 
     def apply(self, fact: Fact) -> Record | None:
-        """Note a change. Raises Impossible."""
+        """Note a change. Raises ImpossibleChange."""
         self.note_settings()  # a reload may have come in the same tick
         record = self.now.apply(fact)
         self.facts.append(fact)

@@ -21,7 +21,7 @@ PACKAGE = os.path.dirname(os.path.abspath(__file__))
 FOLDERS = (os.path.join(PACKAGE, "_compiled"), os.path.join(sys.prefix, "lib", "staniel-compiled"))
 
 
-class Refused(Exception):
+class BuildRefused(Exception):
     """The reason why the compiled modules cannot be used."""
 
 
@@ -43,16 +43,16 @@ def stem_of(module: str) -> str:
 
 
 def read_manifest(folder: str) -> dict[str, str]:
-    """Return the paths of the extensions by module name. Raises Refused."""
+    """Return the paths of the extensions by module name. Raises BuildRefused."""
     try:
         with open(os.path.join(folder, MANIFEST), encoding="utf-8") as file:
             suffix, *lines = file.read().split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise Refused(f"the list of them cannot be read: {error}") from error
+        raise BuildRefused(f"the list of them cannot be read: {error}") from error
     if suffix != EXTENSION_SUFFIXES[0]:
-        raise Refused(f"they are for another interpreter ({suffix[:80]!r}, not {EXTENSION_SUFFIXES[0]!r})")
+        raise BuildRefused(f"they are for another interpreter ({suffix[:80]!r}, not {EXTENSION_SUFFIXES[0]!r})")
     if not lines or lines.pop() != "end":
-        raise Refused("the list of them is cut off")
+        raise BuildRefused("the list of them is cut off")
     found: dict[str, str] = {}
     for line in lines:
         module, _, made = line.partition(" ")
@@ -61,26 +61,26 @@ def read_manifest(folder: str) -> dict[str, str]:
         try:
             size, source = os.stat(path).st_size, hash_of(stem_of(module))
         except FileNotFoundError as error:
-            raise Refused(f"{module} is missing") from error
+            raise BuildRefused(f"{module} is missing") from error
         except OSError as error:
-            raise Refused(f"{module} cannot be read: {error}") from error
+            raise BuildRefused(f"{module} cannot be read: {error}") from error
         if known != source:
-            raise Refused(f"the source of {module} has changed since")
+            raise BuildRefused(f"the source of {module} has changed since")
         if whole_bytes != str(size):
-            raise Refused(f"{module} is not whole")
+            raise BuildRefused(f"{module} is not whole")
         found[module] = path
     return found
 
 
 def try_one(files: dict[str, str]) -> None:
     """Load the first extension without running it. A missing C library, or a disk that forbids execution, affects all
-    of them. Raises Refused.
+    of them. Raises BuildRefused.
     """
     for module, file in files.items():
         try:
             create_dynamic(ModuleSpec(module, None, origin=file))
         except ImportError as error:
-            raise Refused(f"they cannot be loaded: {error}") from error
+            raise BuildRefused(f"they cannot be loaded: {error}") from error
         return
 
 
@@ -109,7 +109,7 @@ def install() -> bool:
     try:
         files = read_manifest(folder)
         try_one(files)
-    except Refused as refused:
+    except BuildRefused as refused:
         how = "install the wheel again" if folder == FOLDERS[0] else "run `make compiled` again"
         print(
             f"staniel: the compiled modules in {folder} are not used: {refused}. To have them: {how}; "

@@ -12,7 +12,7 @@ from staniel.broker import protocols
 from staniel.broker.broker import LOOK_MS
 from staniel.broker.operations.transfer import ITEMS_PER_SLICE, STEPS_PER_TURN
 from staniel.broker.wall_clock import ClockReading
-from staniel.journal.disk.fs import Misplaced
+from staniel.journal.disk.fs import FilesMisplaced
 from staniel.journal.group_commit import JournalFailure
 from staniel.journal.own_files import LOSSES, Loss
 from staniel.journal.redo.log import LogState
@@ -93,7 +93,7 @@ def test_each_own_file_that_is_taken_away_costs_what_the_table_says(name: str, h
             world.disk.truncate(path, 0)
     if LOSSES[name] is Loss.ENDS:
         assert paths
-        with pytest.raises(Misplaced, match="was removed"):
+        with pytest.raises(FilesMisplaced, match="was removed"):
             goes_on(world)
         return
     goes_on(world)

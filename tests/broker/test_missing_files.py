@@ -10,7 +10,7 @@ import pytest
 
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.dump import rows
-from staniel.journal.errors import Corrupt
+from staniel.journal.errors import CorruptRecord
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.dump import KestrelDumper
 from staniel.journal.kestrel.read_behind import ReadBehind
@@ -56,7 +56,7 @@ def flaws(disk: Disk) -> list[str]:
 def items_of(disk: Disk, name: str) -> list[int]:
     """The numbers of the items that can be read in a file."""
     found: list[int] = []
-    with suppress(Corrupt):
+    with suppress(CorruptRecord):
         found += (int(row.data[:6]) for row in rows(disk, f"s/{name}", KestrelDumper()) if row.data)
     return found
 

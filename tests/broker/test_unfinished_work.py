@@ -9,7 +9,7 @@ import pytest
 
 from staniel.broker.operations import purge
 from staniel.journal.spool import Spool
-from staniel.journal.tools.convert import Conversion, Refusal
+from staniel.journal.tools.convert import Conversion, ConversionRefused
 from staniel.journal.tools.unfinished import Work, unfinished_in, unfinished_work
 from staniel.journal.undo_file import HOMEWARD_VERSION, Began, frame
 from staniel.queues.config import Format
@@ -61,7 +61,7 @@ def test_a_queue_is_converted_whole_or_not_at_all(form: Format, monkeypatch: pyt
         twin = disk.fork()
         try:
             Conversion(Spool(twin, "s"), "q", START_MS + 10_000, lambda *_: None).run(other)
-        except Refusal as why:
+        except ConversionRefused as why:
             refused += Work.OPERATION.value in str(why)
         assert all_items(twin.kill()) == before
     assert refused > 4

@@ -15,7 +15,7 @@ from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.tools.contents import Contents, contents
 from staniel.journal.tools.history import history
 from staniel.journal.tools.repair import Repair, Repaired
-from staniel.journal.tools.source import NotFound, ReadSource
+from staniel.journal.tools.source import JournalNotFound, ReadSource
 from staniel.journal.tools.stats import QueueStats, stats
 from staniel.journal.tools.verify import inspect
 from staniel.journal.trace import Happened
@@ -51,7 +51,7 @@ def test_the_state_of_kestrels_files_is_shown_as_the_judge_reads_it(case: dict[s
     queue, source = case["queue"], ReadSource(OsFs(), str(tmp_path))
     wanted = replay.replay(queue, {name: bytes.fromhex(content) for name, content in case["files"].items()})
     if queue not in source.listing.kestrel:
-        with pytest.raises(NotFound):
+        with pytest.raises(JournalNotFound):
             contents(source, queue, NOW_MS, NOW_MS, jobs=False)
         assert not wanted.items
         return

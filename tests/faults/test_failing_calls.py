@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from staniel.bench.harness.process import StartFailed
-from staniel.bench.soak.clients import Broken, Crew
+from staniel.bench.soak.clients import Crew, ServerBroken
 from staniel.bench.soak.loop import Loop
 from tests.faults.preloaded import build
 
@@ -51,7 +51,7 @@ def doomed_life(loop: Loop, environment: dict[str, str], seconds: float) -> int:
         loop.hire(crew)
         crew.work(seconds, 0, 2 * seconds)
         code = victim.end(signal.SIGKILL) - 1000  # no fault has come in its way
-    except (Broken, StartFailed, OSError):
+    except (ServerBroken, StartFailed, OSError):
         code = victim.wait()
     if crew is not None:
         crew.hear_out()

@@ -10,7 +10,7 @@ from msgspec import Struct
 from staniel.journal import dump
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.dump import Dumper, rows, runs
-from staniel.journal.errors import Corrupt
+from staniel.journal.errors import CorruptRecord
 from staniel.journal.kestrel import sidecar
 from staniel.journal.kestrel.dump import KestrelDumper
 from staniel.journal.libkestrel.dump import LibkestrelDumper
@@ -83,7 +83,7 @@ class Outcome(Struct):
     last_at: int = -1
     end: int = -1
     data: bytes | None = None
-    why: tuple[type[Corrupt], str, int] | None = None
+    why: tuple[type[CorruptRecord], str, int] | None = None
 
 
 def by_rows(disk: Disk, dumper: Dumper) -> Outcome:
@@ -91,7 +91,7 @@ def by_rows(disk: Disk, dumper: Dumper) -> Outcome:
     try:
         for row in rows(disk, "s/q", dumper):
             found = Outcome(found.records + 1, row.at, row.at + row.size, row.data)
-    except Corrupt as error:
+    except CorruptRecord as error:
         found.why = type(error), error.why, error.at
     return found
 
@@ -105,7 +105,7 @@ def by_runs(disk: Disk, dumper: Dumper) -> tuple[Outcome, int]:
             found.records += last.records
             assert found.end in (-1, last.at)
             found.end = last.at + last.size
-    except Corrupt as error:
+    except CorruptRecord as error:
         found.why = type(error), error.why, error.at
     if last is not None:
         row = dumper.row(last.data, last.last_at, last.stop, 0, 0)

@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import pytest
 
-from staniel.journal.errors import Corrupt
+from staniel.journal.errors import CorruptRecord
 from staniel.journal.kestrel import records as kestrel_records
 from staniel.journal.kestrel import replay as kestrel_replay
 from staniel.journal.libkestrel import position, records, scan, segments
@@ -95,7 +95,7 @@ def test_the_tables_use_nothing_of_the_server() -> None:
 
 def id_of_any_number(data: bytes, record: records.StreamRecord) -> int:
     if record.words not in (6, 8):
-        raise Corrupt("", record.at)
+        raise CorruptRecord("", record.at)
     return int.from_bytes(data[record.header_at + 8 : record.header_at + 16], "little", signed=True)
 
 
@@ -108,7 +108,7 @@ def any_start(data: bytes, at: int) -> tuple[int, int]:
     """A frame whose checksum nobody looks at."""
     size, start = workq_records.read_unsigned(data, at + 15)
     if not 0 < size <= len(data) - start - 4:
-        raise Corrupt("")
+        raise CorruptRecord("")
     return start, start + size + 4
 
 

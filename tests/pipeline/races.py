@@ -29,7 +29,7 @@ from typing import Any
 import pyarrow.dataset as ds
 
 from staniel.pipeline.formats.kestrel.state import live_rows
-from staniel.pipeline.lake.folders import Vanished
+from staniel.pipeline.lake.folders import FileVanished
 from staniel.pipeline.lake.lake import Lake
 from staniel.pipeline.sources.journal import JournalReader, columns_of
 from staniel.pipeline.sources.journal_options import JournalOptions
@@ -311,7 +311,7 @@ class Races:
         self.counts[name] += 1
         try:
             return ask()
-        except (Vanished, DataLoss, SpoolInUse, ValueError) as refusal:
+        except (FileVanished, DataLoss, SpoolInUse, ValueError) as refusal:
             if isinstance(refusal, ValueError) and not re.search("holds no queue|there is no queue", str(refusal)):
                 raise
             why = re.sub(r"[a-z]+\d?(\.read\.|\.\d+|\d{9}\.log)?\b(?= are gone|:)|\d+|/\S+", "…", str(refusal))
@@ -500,7 +500,7 @@ def in_this_process(
     for task in tasks:
         try:
             found.append(work(task))
-        except Vanished as gone:
+        except FileVanished as gone:
             found.append(gone)
     return found
 

@@ -22,7 +22,7 @@ from staniel.journal.workq.files import segment_name
 from staniel.pipeline.formats.adapters import list_segments
 from staniel.pipeline.formats.kestrel.state import live_rows
 from staniel.pipeline.lake import folders as files
-from staniel.pipeline.lake.folders import LocalFolder, Vanished
+from staniel.pipeline.lake.folders import FileVanished, LocalFolder
 from staniel.pipeline.lake.lake import Lake
 from staniel.pipeline.sources.journal import JournalReader, columns_of
 from staniel.pipeline.sources.journal_options import JournalOptions
@@ -316,7 +316,7 @@ def test_a_table_whose_files_are_gone_says_to_load_it_again(tmp_path: Path) -> N
     (task,) = reader.partitions()
     (tmp_path / "jobs").unlink()
     (tmp_path / "jobs").write_bytes(addx(b"b"))
-    with pytest.raises(Vanished, match="a table has the files that its first query found: load it again"):
+    with pytest.raises(FileVanished, match="a table has the files that its first query found: load it again"):
         list(reader.read(task))
 
 
@@ -402,7 +402,7 @@ def test_names_that_change_all_the_time_are_an_error_and_no_empty_spool(
 
     monkeypatch.setattr(files, "stat_of", meanwhile)
     monkeypatch.setattr(files, "SCAN_SECONDS", 0.05)
-    with pytest.raises(Vanished, match="change faster than they can be listed"):
+    with pytest.raises(FileVanished, match="change faster than they can be listed"):
         LocalFolder(str(tmp_path)).list()
 
 
@@ -421,7 +421,7 @@ def test_a_sealed_file_that_another_one_has_replaced_is_not_read_for_it(tmp_path
     reader = JournalReader(options, columns_of(options))
     (part,) = reader.partitions()
     replaced_by_a_pack(tmp_path)
-    with pytest.raises(Vanished, match=r"bytes 0 to \d+ of jobs\.5 are gone: the file was rotated, packed"):
+    with pytest.raises(FileVanished, match=r"bytes 0 to \d+ of jobs\.5 are gone: the file was rotated, packed"):
         list(reader.read(part))
 
 
@@ -440,7 +440,7 @@ def test_a_state_made_by_many_tasks_is_planned_anew_when_a_file_was_replaced(
         for task in tasks:
             try:
                 found.append(work(task))
-            except Vanished as gone:
+            except FileVanished as gone:
                 found.append(gone)
         return found
 
@@ -463,7 +463,7 @@ def test_a_reader_s_file_that_was_rewritten_meanwhile_is_noticed(tmp_path: Path)
     assert len(list_segments(LocalFolder(str(tmp_path)), "auto")[1]["jobs"]) == 1
     (tmp_path / "new").write_bytes(READER_MAGIC + encode_read_head(80))
     (tmp_path / "new").rename(tmp_path / "jobs.read.")
-    with pytest.raises(Vanished, match=r"jobs\.read\. are gone"):
+    with pytest.raises(FileVanished, match=r"jobs\.read\. are gone"):
         list(reader.read(part))
 
 

@@ -14,7 +14,7 @@ from staniel.journal.workq import encoder as cmdlog
 from staniel.pipeline.formats.adapters import list_segments
 from staniel.pipeline.formats.base import OnCorrupt, Part, Reading
 from staniel.pipeline.formats.kestrel.adapter import read_summaries
-from staniel.pipeline.lake.folders import LocalFolder, Vanished
+from staniel.pipeline.lake.folders import FileVanished, LocalFolder
 from staniel.pipeline.tasks import verify as module
 from staniel.queues.config import JournalDialect
 from staniel.queues.item import Item
@@ -69,6 +69,6 @@ def test_the_tail_of_a_summary_is_torn_or_corrupt_as_the_file_is_written_to_or_s
 
 def test_verify_says_why_a_queue_could_not_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "q").write_bytes(KESTREL)
-    monkeypatch.setattr(module, "run_each", lambda spark, tasks, do, _: [Vanished("no files here") for _ in tasks])
-    with pytest.raises(Vanished, match="queues q, at each of 5 tries: no files here"):
+    monkeypatch.setattr(module, "run_each", lambda spark, tasks, do, _: [FileVanished("no files here") for _ in tasks])
+    with pytest.raises(FileVanished, match="queues q, at each of 5 tries: no files here"):
         module.verify(None, str(tmp_path), {})  # type: ignore[arg-type]

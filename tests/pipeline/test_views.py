@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from staniel.journal.errors import Corrupt, Truncated
+from staniel.journal.errors import CorruptRecord, TruncatedRecord
 from staniel.journal.kestrel import records
 from staniel.pipeline.formats.base import CorruptJournal, JournalSegment, OnCorrupt, Part, Reading
 from staniel.pipeline.formats.kestrel.adapter import KestrelAdapter
@@ -82,9 +82,9 @@ def test_any_bytes_become_the_rows_that_the_decoder_finds_and_end_where_it_does(
     while at < len(data):
         try:
             record = records.decode(data, at, len(data), 0)
-        except Truncated:
+        except TruncatedRecord:
             break  # a torn end, which no row tells
-        except Corrupt as error:
+        except CorruptRecord as error:
             damages.append((error.at, error.why))
             break
         value = record.payload(data) if record.size >= 0 else None

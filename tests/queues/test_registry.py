@@ -9,7 +9,7 @@ import pytest
 from staniel.queues.config import QueueConfig
 from staniel.queues.interfaces import Journal
 from staniel.queues.names import NAME_BYTES_MAX, file_error, name_error, parent_of
-from staniel.queues.registry import Queues, Refused
+from staniel.queues.registry import QueueRefused, Queues
 from tests.queues.model import Recorder
 
 
@@ -57,7 +57,7 @@ def test_a_removed_queue_is_closed_and_the_next_of_its_name_is_another() -> None
     ],
 )
 def test_an_illegal_name_is_the_clients_mistake(name: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(QueueRefused) as refused:
         queues_of().make(name, 1)
     assert refused.value.client and refused.value.why == name_error(name) != ""
 
@@ -87,14 +87,14 @@ def test_the_queue_for_expired_items_is_made_together_with_theirs() -> None:
 def test_a_blocked_name_is_refused_with_its_reason() -> None:
     queues = queues_of()
     queues.block("q", "Permission denied")
-    with pytest.raises(Refused, match="Permission denied") as refused:
+    with pytest.raises(QueueRefused, match="Permission denied") as refused:
         queues.make("q", 1)
     assert not refused.value.client
 
 
 def test_a_journal_that_cannot_be_created_leaves_no_queue() -> None:
     queues = queues_of(error=OSError(errno.ENOSPC, "No space left on device"))
-    with pytest.raises(Refused, match="No space left") as refused:
+    with pytest.raises(QueueRefused, match="No space left") as refused:
         queues.make("q", 1)
     assert not refused.value.client and len(queues) == queues.created == 0
 

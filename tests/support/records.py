@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from hypothesis import strategies as st
 
-from staniel.journal.errors import Corrupt
+from staniel.journal.errors import CorruptRecord
 from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.kestrel.replay import Replay
 from staniel.queues.changes import Aborted, Added, Change, Cleared, Confirmed, Opened, Removed
@@ -167,7 +167,7 @@ def feed(replay: Replay, data: bytes, piece_bytes: int = 1 << 20) -> int:
         piece = data[at : at + want]
         try:
             used = replay.consume(piece, len(data) - at - len(piece))
-        except Corrupt as error:
+        except CorruptRecord as error:
             return at + error.at
         assert 0 <= used <= len(piece)
         at += used

@@ -1,10 +1,12 @@
-"""Functions are not called by everyday verbs without an object, nor locals by words that say nothing: which of them
-may stay, and how many.
+"""Functions are not called by everyday verbs without an object, locals by words that say nothing, or exceptions by
+a bare adjective: which of them may stay, and how many.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
+import re
 from collections.abc import Callable, Iterable
 from functools import cache
 
@@ -41,7 +43,16 @@ LOCALS_FOLDERS = (*FOLDERS, "packaging", "src")
 LOCAL_CEILINGS = {"beside": 3, "each": 0, "found": 115, "rest": 24, "there": 13}
 """How often a local or a parameter of LOCALS_FOLDERS may be given this word as its whole name. Only lower a figure."""
 
+ONE_WORD_EXCEPTIONS = {
+    "Busy": "programs catch it: staniel.client",
+    "Full": "likewise",
+    "Refused": "likewise",
+    "Violation": "a noun that says what it is: a promise was broken",
+}
+"""Exceptions whose names may be one word that does not end in Error, each with the reason."""
+
 MEND = "Give the function a verb and its object: `sync_all`, not `settle`. A word at 0 may not come back."
+MEND_EXCEPTION = "Call the exception after a noun and what happened to it, `ServerLost`, or end its name in Error."
 MEND_LOCAL = "Call the local what it holds: `for queue in queues`, not `for each in queues`."
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -64,6 +75,28 @@ def locals_called(word: str, text: str) -> list[str]:
         if (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id == word)
         or (isinstance(node, ast.arg) and node.arg == word)
     ]
+
+
+def exceptions_of_one_word(files: dict[str, str]) -> list[str]:
+    """Return a finding for each exception whose name is one word and does not end in Error. `files`: texts by path."""
+    classes = [
+        (path, node, {ast.unparse(base).rpartition(".")[2] for base in node.bases})
+        for path, text in files.items()
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.ClassDef)
+    ]
+    exceptions = {name for name, value in vars(builtins).items() if _is_exception(value)} | {"ClickException"}
+    while more := {node.name for _, node, bases in classes if bases & exceptions} - exceptions:
+        exceptions |= more
+    return [
+        f"{path}:{node.lineno}: `{node.name}` does not say what it is"
+        for path, node, bases in classes
+        if bases & exceptions and re.fullmatch(r"_?[A-Z][a-z]+", node.name) and not node.name.endswith("Error")
+    ]
+
+
+def _is_exception(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, BaseException)
 
 
 @cache
@@ -127,6 +160,31 @@ def test_a_ceiling_of_locals_follows_the_count_down(word: str) -> None:
 )
 def test_a_local_is_found_where_it_gets_its_name(text: str, count: int) -> None:
     assert len(locals_called("each", text)) == count
+
+
+def test_an_exception_says_what_it_is() -> None:
+    files = {short(path): path.read_text("utf-8") for path in python_files(LOCALS_FOLDERS)}
+    findings = [
+        finding
+        for finding in exceptions_of_one_word(files)
+        if finding.split("`")[1].lstrip("_") not in ONE_WORD_EXCEPTIONS
+    ]
+    expect_none(findings, MEND_EXCEPTION)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("class Lost(Exception): ...", 1),
+        ("class Lost(OSError): ...\nclass _Gone(Lost): ...", 2),
+        ("class Lost(click.ClickException): ...", 1),
+        ("class ServerLost(Exception): ...", 0),
+        ("class Error(Exception): ...", 0),
+        ("class Lost: ...", 0),
+    ],
+)
+def test_an_exception_of_one_word_is_found(text: str, count: int) -> None:
+    assert len(exceptions_of_one_word({"a.py": text})) == count
 
 
 @pytest.mark.parametrize(

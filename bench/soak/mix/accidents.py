@@ -15,7 +15,7 @@ import trio
 
 from staniel.bench.soak.mix.clients import FLOOD_MAX, HOLDS_MAX, Shift
 from staniel.bench.soak.mix.stage import FILL_LEAVES_BYTES, PROTOCOLS
-from staniel.bench.soak.mix.wires import Gone, Link
+from staniel.bench.soak.mix.wires import ConnectionGone, Link
 
 SPACE_SECONDS_MAX = 15.0  # puts are accepted again within a second of space; the machine may be busy
 SLOW_SYNC_MS = (20, 200)
@@ -120,7 +120,7 @@ class Accidents:
         address = self.stage.address(protocol or self.random.choice(PROTOCOLS), is_secure=is_secure)
         try:
             link = await Link.open(address, None)
-        except Gone:
+        except ConnectionGone:
             return
         self.shift.counts["rude clients"] += 1
         try:
@@ -128,7 +128,7 @@ class Accidents:
                 await link.send(data)
                 await link.exactly(1)
                 await trio.sleep_forever()
-        except Gone:
+        except ConnectionGone:
             pass
         finally:
             link.reset()

@@ -9,11 +9,11 @@ from time import monotonic
 
 import trio
 
-from staniel.bench.soak.clients import Broken
+from staniel.bench.soak.clients import ServerBroken
 from staniel.bench.soak.jobs import Book
 from staniel.bench.soak.ledger import Fate, Ledger, item_for, key_of
 from staniel.bench.soak.mix.stage import FAMILIES, Stage
-from staniel.bench.soak.mix.wires import BRIEF_LEASE_MS, SPEAKERS, Gone, Link, Speaker
+from staniel.bench.soak.mix.wires import BRIEF_LEASE_MS, SPEAKERS, ConnectionGone, Link, Speaker
 
 BATCH_MAX = 8
 TAKEN_MAX = 5
@@ -55,9 +55,9 @@ class Shift:
         self.broke.set()
 
     def refused(self, who: object, answer: bytes) -> None:
-        """Note that a put was not stored. Raises Broken unless the disk is full, or was just now."""
+        """Note that a put was not stored. Raises ServerBroken unless the disk is full, or was just now."""
         if monotonic() > self.full_until_s:
-            raise Broken(f"{who}: {answer!r}, and the disk is not full")
+            raise ServerBroken(f"{who}: {answer!r}, and the disk is not full")
         self.counts["refused for a full disk"] += 1
 
     async def drained(self) -> None:
@@ -108,10 +108,10 @@ class Client:
         try:
             while not (shift.is_over or shift.is_dying):
                 await self.connected()
-        except Gone as gone:
+        except ConnectionGone as gone:
             if not shift.is_dying:
                 shift.blame(f"{self}: the server hung up: {gone}")
-        except Broken as broken:
+        except ServerBroken as broken:
             shift.blame(f"{self}: {broken}")
         except (ValueError, IndexError, KeyError) as error:
             shift.blame(f"{self}: an answer that is none: {error!r}")
@@ -266,7 +266,7 @@ async def read_queues(stage: Stage) -> dict[str, list[bytes]]:
                         found[queue].append(await link.exactly(int(head.split()[3])))
                         await link.exactly(7)
                     elif head != b"END":
-                        raise Broken(f"{head!r} to an open of {queue}")
+                        raise ServerBroken(f"{head!r} to an open of {queue}")
     finally:
         link.close()
     return found

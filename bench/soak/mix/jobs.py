@@ -7,11 +7,11 @@ from time import monotonic
 
 import trio
 
-from staniel.bench.soak.clients import Broken
+from staniel.bench.soak.clients import ServerBroken
 from staniel.bench.soak.jobs import Book, Known, job_id
 from staniel.bench.soak.mix.clients import TLS_SHARE, Shift
 from staniel.bench.soak.mix.stage import Stage
-from staniel.bench.soak.mix.wires import Gone, Link
+from staniel.bench.soak.mix.wires import ConnectionGone, Link
 
 PRODUCERS, WORKERS = 2, 3
 WAITING_MAX = 300
@@ -45,10 +45,10 @@ class JobClient:
                     await self._converse(link)
                 finally:
                     link.close()
-        except Gone as gone:
+        except ConnectionGone as gone:
             if not shift.is_dying:
                 shift.blame(f"{self}: the server hung up: {gone}")
-        except (Broken, ValueError, IndexError, KeyError) as error:
+        except (ServerBroken, ValueError, IndexError, KeyError) as error:
             shift.blame(f"{self}: {error!r}")
 
     async def _converse(self, link: Link) -> None:
@@ -148,7 +148,7 @@ def job_clients(shift: Shift) -> list[JobClient]:
 
 def _must(answer: bytes, expected: bytes) -> None:
     if answer != expected:
-        raise Broken(f"{answer!r} instead of {expected!r}")
+        raise ServerBroken(f"{answer!r} instead of {expected!r}")
 
 
 async def look_at_jobs(stage: Stage, book: Book) -> dict[int, str | None]:

@@ -17,7 +17,7 @@ from statistics import median
 
 import trio
 
-from staniel.bench.soak.clients import Broken
+from staniel.bench.soak.clients import ServerBroken
 from staniel.bench.soak.jobs import Book
 from staniel.bench.soak.ledger import Fate, Ledger
 from staniel.bench.soak.mix.accidents import Accidents, Say
@@ -26,7 +26,7 @@ from staniel.bench.soak.mix.jobs import delete_jobs, job_clients, look_at_jobs
 from staniel.bench.soak.mix.stage import FAMILIES, Figures, Stage
 from staniel.bench.soak.mix.verdict import Latency, Life, Seen
 from staniel.bench.soak.mix.warm_up import warm_up
-from staniel.bench.soak.mix.wires import Gone
+from staniel.bench.soak.mix.wires import ConnectionGone
 
 LONG_LIFE_SHARE = 0.4
 PHASES = 36  # of a run, if they are neither too short nor too long then
@@ -81,8 +81,8 @@ class Run:
                 await self.stop()
                 await self.begin_life("the end")
                 await self.check("after the last start")
-            except (Broken, Gone, OSError, Failed) as error:
-                if not isinstance(error, Failed):
+            except (ServerBroken, ConnectionGone, OSError, SoakFailed) as error:
+                if not isinstance(error, SoakFailed):
                     self.seen.wrong.append(repr(error))
                 self.seen.wrong.append(f"the server said: {self.stage.victim.said[-1500:]}")
             self.seen.left_out = self.stage.left_out
@@ -104,7 +104,7 @@ class Run:
             await self.check_at_rest()
 
     async def work(self, shift: Shift, rule: Callable[[Shift], Awaitable[None]], *others: Task) -> None:
-        """Let all clients work while `rule` lasts. Raises Failed if something is wrong then."""
+        """Let all clients work while `rule` lasts. Raises SoakFailed if something is wrong then."""
         tasks: list[Task] = [client.run for client in hired(shift)]
         tasks += [client.run for client in job_clients(shift)]
         async with trio.open_nursery() as nursery:
@@ -210,12 +210,12 @@ class Run:
         return False
 
     def blame(self, *wrong: str) -> None:
-        """Note what is wrong. Raises Failed if anything is."""
+        """Note what is wrong. Raises SoakFailed if anything is."""
         for line in wrong[:WRONG_MAX]:
             self.report(f"WRONG: {line}")
         self.seen.wrong += [f"{self.stage.now_s:.1f} s: {line}" for line in wrong[:WRONG_MAX]]
         if wrong:
-            raise Failed
+            raise SoakFailed
 
     def new_shift(self) -> Shift:
         self.shift = Shift(self.stage, self.ledgers, self.book, self.seen.counts, self.pace_s)
@@ -239,7 +239,7 @@ class Run:
                 self.seen.latencies.append(Latency(self.stage.now_s, *times, answers))
 
 
-class Failed(Exception):
+class SoakFailed(Exception):
     """The run failed; the reason has been reported."""
 
 

@@ -8,7 +8,7 @@ no later flood adds memory.
 
 from __future__ import annotations
 
-from staniel.bench.soak.clients import Broken
+from staniel.bench.soak.clients import ServerBroken
 from staniel.bench.soak.jobs import job_id
 from staniel.bench.soak.mix.jobs import TTL_MS, TTR_MS
 from staniel.bench.soak.mix.stage import Stage
@@ -23,7 +23,7 @@ OPEN_BYTES = 2048
 
 
 async def warm_up(stage: Stage) -> None:
-    """Warm the server up, leaving no item and no job. Raises Broken, Gone."""
+    """Warm the server up, leaving no item and no job. Raises ServerBroken, ConnectionGone."""
     await _open_many(stage)
     await _fill_memos(stage)
 
@@ -56,7 +56,7 @@ async def _take_items(link: Link, options: bytes, count: int) -> None:
             await link.exactly(int(head.split()[3]) + 2)
             head = await link.line()
         if head != b"END":
-            raise Broken(f"{head!r} to a get of {QUEUE.decode()}")
+            raise ServerBroken(f"{head!r} to a get of {QUEUE.decode()}")
 
 
 async def _fill_memos(stage: Stage) -> None:
@@ -90,4 +90,4 @@ async def _expect(link: Link, answers: list[bytes]) -> None:
     for expected in answers:
         answer = await link.line()
         if answer != expected:
-            raise Broken(f"{answer!r} instead of {expected!r} in the warm-up")
+            raise ServerBroken(f"{answer!r} instead of {expected!r} in the warm-up")

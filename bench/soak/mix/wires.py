@@ -15,7 +15,7 @@ import trio
 from thriftpy2.protocol.binary import TBinaryProtocol
 from thriftpy2.thrift import TApplicationException, TMessageType
 
-from staniel.bench.soak.clients import Broken
+from staniel.bench.soak.clients import ServerBroken
 from staniel.protocol.thrift.service import service
 
 ANSWER_SECONDS_MAX = 60.0
@@ -25,7 +25,7 @@ RESET = struct.pack("ii", 1, 0)
 Address = tuple[str, int]
 
 
-class Gone(Exception):
+class ConnectionGone(Exception):
     """The connection has ended."""
 
 
@@ -39,7 +39,7 @@ class Link:
 
     @classmethod
     async def open(cls, address: Address, tls: ssl.SSLContext | None) -> Self:
-        """Connect. Raises Gone."""
+        """Connect. Raises ConnectionGone."""
         try:
             with trio.fail_after(ANSWER_SECONDS_MAX):
                 raw = await trio.open_tcp_stream(*address)
@@ -49,13 +49,13 @@ class Link:
                 await secured.do_handshake()
                 return cls(raw, secured)
         except (OSError, trio.BrokenResourceError) as error:
-            raise Gone(repr(error)) from None
+            raise ConnectionGone(repr(error)) from None
 
     async def send(self, data: bytes) -> None:
         try:
             await self._stream.send_all(data)
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            raise Gone(repr(error)) from None
+            raise ConnectionGone(repr(error)) from None
 
     async def line(self) -> bytes:
         """Return a line without its end."""
@@ -77,11 +77,11 @@ class Link:
             with trio.fail_after(ANSWER_SECONDS_MAX):
                 data = await self._stream.receive_some(1 << 16)
         except trio.TooSlowError:
-            raise Broken(f"no answer within {ANSWER_SECONDS_MAX:.0f} s") from None
+            raise ServerBroken(f"no answer within {ANSWER_SECONDS_MAX:.0f} s") from None
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            raise Gone(repr(error)) from None
+            raise ConnectionGone(repr(error)) from None
         if not data:
-            raise Gone("the end of the stream")
+            raise ConnectionGone("the end of the stream")
         self._unread += data
 
     def close(self) -> None:
@@ -123,11 +123,11 @@ class Speaker:
         raise NotImplementedError
 
     async def confirm(self) -> None:
-        """Confirm all open items. Raises Broken."""
+        """Confirm all open items. Raises ServerBroken."""
         raise NotImplementedError
 
     async def abort(self) -> None:
-        """Abort all open items. Raises Broken."""
+        """Abort all open items. Raises ServerBroken."""
         raise NotImplementedError
 
     async def pull(self, wait_ms: int) -> list[bytes]:
@@ -136,7 +136,7 @@ class Speaker:
 
     def must(self, answer: object, expected: object) -> None:
         if answer != expected:
-            raise Broken(f"{self.name}, {self.queue.decode()}: {answer!r} instead of {expected!r}")
+            raise ServerBroken(f"{self.name}, {self.queue.decode()}: {answer!r} instead of {expected!r}")
 
 
 class Memcache(Speaker):
@@ -168,7 +168,7 @@ class Memcache(Speaker):
         if head == b"END":
             return []
         if not head.startswith(b"VALUE "):
-            raise Broken(f"{self.name}, {self.queue.decode()}: {head!r} to a get")
+            raise ServerBroken(f"{self.name}, {self.queue.decode()}: {head!r} to a get")
         item = await self.link.exactly(int(head.split()[3]))
         self.must(await self.link.exactly(7), b"\r\nEND\r\n")
         return [item]
@@ -217,7 +217,7 @@ class Thrift(Speaker):
         await self.link.send(self.head(items))
         try:
             stored = int(await self._answer("put"))
-        except Refusal as refusal:
+        except ThriftRefusal as refusal:
             return [str(refusal).encode()] * len(items)
         return [b""] * stored + [b"cut short"] * (len(items) - stored)
 
@@ -253,7 +253,7 @@ class Thrift(Speaker):
         return struct.pack("!i", len(sink.getvalue())) + sink.getvalue()
 
     async def _answer(self, method: str) -> Any:
-        """Return the result of a call. Raises Refusal."""
+        """Return the result of a call. Raises ThriftRefusal."""
         (size,) = struct.unpack("!i", await self.link.exactly(4))
         protocol = TBinaryProtocol(BytesIO(await self.link.exactly(size)))
         name, kind, seqid = protocol.read_message_begin()
@@ -261,13 +261,13 @@ class Thrift(Speaker):
         if kind != TMessageType.REPLY:
             exception = TApplicationException()
             protocol.read_struct(exception)
-            raise Refusal(exception.message)
+            raise ThriftRefusal(exception.message)
         result: Any = getattr(service, f"{method}_result")()
         protocol.read_struct(result)
         return result.success
 
 
-class Refusal(Broken):
+class ThriftRefusal(ServerBroken):
     """An exception of thrift's."""
 
 

@@ -42,7 +42,7 @@ from staniel.protocol.memcache.keys import PUT_KEY_BYTES_MAX
 from staniel.queues.item import Delivery, Item
 from staniel.queues.names import name_error
 from staniel.queues.queue import Queue, QueueState
-from staniel.queues.registry import Refused
+from staniel.queues.registry import QueueRefused
 
 TAKEN_MAX = 64
 TAKEN_BYTES_MAX = 1 << 20
@@ -212,9 +212,9 @@ def put(exchange: Exchange, now_ms: int) -> None:
             result = puts.store(session, name, item, now_ms)
         else:
             if not 1 <= len(key) <= PUT_KEY_BYTES_MAX:
-                raise Refused(f"an Idempotency-Key has 1 to {PUT_KEY_BYTES_MAX} bytes", client=True)
+                raise QueueRefused(f"an Idempotency-Key has 1 to {PUT_KEY_BYTES_MAX} bytes", client=True)
             result = keyed_puts.store_once(session, name, key, item, now_ms, partial(put, exchange))
-    except Refused as refused:
+    except QueueRefused as refused:
         counters.cmd_set += 1
         exchange.error(400 if refused.client else 503, _with_mend(exchange, refused.why))
         return
@@ -454,7 +454,7 @@ def undo(exchange: Exchange, now_ms: int) -> None:
         return
     try:
         running = begin_undo(broker.operations, exchange.broker.audit.requester(session), record, now_ms)
-    except Refused as refused:
+    except QueueRefused as refused:
         exchange.error(503, refused.why)
         return
     except OSError as error:

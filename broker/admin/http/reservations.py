@@ -22,7 +22,7 @@ from staniel.protocol.http.requests import RAW
 from staniel.queues.item import Delivery
 from staniel.queues.past import past_of
 from staniel.queues.queue import Queue
-from staniel.queues.registry import Refused
+from staniel.queues.registry import QueueRefused
 
 TOKENS_MAX = 256  # in one request, so that it fits into a turn
 WAIT_MS_MAX = 3_600_000
@@ -150,7 +150,7 @@ class _Reservation:
             return None
         try:
             queue = queues.to_read(name, now_ms, creates=False)
-        except Refused as refused:
+        except QueueRefused as refused:
             exchange.error(400 if refused.client else 503, refused.why)
             return None
         if why := access.read_refusal(session, queue):

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from staniel.journal.errors import Corrupt
+from staniel.journal.errors import CorruptRecord
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.effect import EffectMismatch
 from staniel.journal.kestrel.files import Files
@@ -99,7 +99,7 @@ class KestrelAdapter:
                     if not len(fit):
                         break
                     cuts.append((int(offsets[fit[0]]), int(latest[fit[0] - 1])))
-        except Corrupt:
+        except CorruptRecord:
             pass
         finally:
             file.close()
@@ -127,7 +127,7 @@ class KestrelAdapter:
                 if not fits.all():
                     return reach
                 records += ops.num_rows
-        except Corrupt as error:
+        except CorruptRecord as error:
             return reach._replace(damage=error)
         finally:
             file.close()
@@ -139,7 +139,7 @@ class KestrelAdapter:
         try:
             for ops in OpsReader(JournalSegment(segment.queue, segment.file, 0, segment.begin), False).batches(file):
                 latest = int(newest_ms(ops)[-1])
-        except Corrupt:
+        except CorruptRecord:
             pass
         finally:
             file.close()

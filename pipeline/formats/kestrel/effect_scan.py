@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from staniel.journal.errors import NeedMore
+from staniel.journal.errors import IncompleteRecord
 from staniel.journal.interval_set import IntervalSet
 from staniel.journal.kestrel.effect import (
     ID_FLOOR_MIN,
@@ -123,14 +123,14 @@ class EffectScan:
         """Read whole records from the start of `data`, and return where the first record that was not read starts.
 
         That is behind `data` if the last payload extends beyond it: continue at that byte. `rest_bytes`: how many bytes
-        of the file follow `data`. Raises Corrupt as Replay does, EffectMismatch and CounterUnknown if the entry knows
-        too little; the scan cannot be used after these two.
+        of the file follow `data`. Raises CorruptRecord as Replay does, EffectMismatch and CounterUnknown if the entry
+        knows too little; the scan cannot be used after these two.
         """
         at, end = 0, len(data)
         try:
             while (at := self._common(data, at, end + rest_bytes)) < end:
                 at = self._other(data, at, end, rest_bytes)
-        except NeedMore:
+        except IncompleteRecord:
             pass
         finally:
             self.at += at
@@ -391,7 +391,7 @@ class XidScan(Struct):
     given: int = 0
 
     def consume(self, data: bytes, rest_bytes: int) -> int:
-        """Read whole records. Return where the next one starts, which may be behind `data`. Raises Corrupt. See
+        """Read whole records. Return where the next one starts, which may be behind `data`. Raises CorruptRecord. See
         EffectScan.
         """
         at, end, limit = 0, len(data), len(data) + rest_bytes
@@ -413,7 +413,7 @@ class XidScan(Struct):
                     if op in (SAVE_XID, REMOVE_TENTATIVE_XID) or record.listed is not None:
                         self.base, self.given = record.xid, 0
                     at = record.stop
-        except NeedMore:
+        except IncompleteRecord:
             pass
         return at
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from staniel.journal.errors import Corrupt, NeedMore
+from staniel.journal.errors import CorruptRecord, IncompleteRecord
 from staniel.journal.kestrel.effect import ID_FLOOR_MIN, Origin
 from staniel.journal.kestrel.records import (
     ADDX,
@@ -77,7 +77,7 @@ class Tally(EffectScan):
                     at += WITH_XID_BYTES
                 else:
                     at = self._other(data, at, end, rest_bytes)
-        except NeedMore:
+        except IncompleteRecord:
             pass
         return at
 
@@ -123,7 +123,7 @@ def read_items(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Reco
         file = folder.open(segment.file)
         try:
             feed(file, segment.begin, segment.end, tally.consume)
-        except Corrupt as error:
+        except CorruptRecord as error:
             handle_damage(folder, segment, error, reading)
         finally:
             file.close()
@@ -143,7 +143,7 @@ def _items(folder: Folder, segment: JournalSegment, include_value: bool) -> Iter
             items = ops.filter(pc.is_in(ops["op"], ITEM_OPS))
             if items.num_rows:
                 yield items
-    except Corrupt:
+    except CorruptRecord:
         return
     finally:
         file.close()

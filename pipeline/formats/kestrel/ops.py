@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from staniel.journal.errors import Corrupt, NeedMore, Truncated
+from staniel.journal.errors import CorruptRecord, IncompleteRecord, TruncatedRecord
 from staniel.journal.kestrel.records import (
     ADD,
     ADD_XID,
@@ -39,7 +39,7 @@ from staniel.journal.kestrel.records import (
 )
 from staniel.pipeline.formats.base import BatchEnd, ItemTooLarge, JournalSegment, Part, Reading, handle_damage
 from staniel.pipeline.lake.arrow import BATCH_ROWS, TIME, TIME_MS_MAX, batch, constant, moments, numbers, schema, slices
-from staniel.pipeline.lake.folders import GONE, PIECE_BYTES, Folder, OpenFile, Vanished
+from staniel.pipeline.lake.folders import GONE, PIECE_BYTES, FileVanished, Folder, OpenFile
 
 SCHEMA = schema(
     queue=pa.string(),
@@ -107,8 +107,8 @@ class OpsReader:
     def batches(self, file: OpenFile) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the segment in batches.
 
-        Raises Corrupt, with `at` an offset of the file behind the last whole record; Vanished if the file got shorter;
-        ItemTooLarge.
+        Raises CorruptRecord, with `at` an offset of the file behind the last whole record; FileVanished if the file got
+        shorter; ItemTooLarge.
         """
         try:
             yield from self._batches(file)
@@ -123,7 +123,7 @@ class OpsReader:
         while self.at < end:
             piece = file.read(self.at, min(want, end - self.at))
             if len(piece) < min(want, end - self.at):
-                raise Vanished(f"only {self.at + len(piece)} of {end} bytes are left: {GONE}")
+                raise FileVanished(f"only {self.at + len(piece)} of {end} bytes are left: {GONE}")
             at = 0
             while at < len(piece):
                 records = Found()
@@ -146,7 +146,7 @@ class OpsReader:
         """
         data = file.read(self.at, self.segment.bytes)
         if len(data) < self.segment.bytes:
-            raise Vanished(f"only {self.at + len(data)} of {self.segment.end} bytes are left: {GONE}")
+            raise FileVanished(f"only {self.at + len(data)} of {self.segment.end} bytes are left: {GONE}")
         records = Found()
         error = self._scan(data, 0, 0, records)
         if len(records.starts) >= BATCH_ROWS:
@@ -154,7 +154,7 @@ class OpsReader:
         if error is not None:
             error.at = self.at + records.stop
         elif records.stop < len(data):
-            error = Truncated(at=self.at + records.stop)
+            error = TruncatedRecord(at=self.at + records.stop)
         rows = len(records.starts)
         while rows and data[records.starts[rows - 1]] == SAVE_XID:
             rows -= 1
@@ -168,7 +168,7 @@ class OpsReader:
                 self._latest_ms = added_ms
         return BatchEnd(self.at + stop if rows else self.segment.begin, error, rows, self._latest_ms)
 
-    def _scan(self, data: bytes, at: int, rest_bytes: int, records: Found) -> Corrupt | None:
+    def _scan(self, data: bytes, at: int, rest_bytes: int, records: Found) -> CorruptRecord | None:
         """Find the records of at most one batch. Return the damage that ends it."""
         end, limit = len(data), len(data) + rest_bytes
         end_read = end if self.include_value else limit  # without payloads the last one may reach behind the piece
@@ -184,9 +184,9 @@ class OpsReader:
                     records.starts.pop()
                     records.others.pop(len(records.starts))
                     break
-        except NeedMore:
+        except IncompleteRecord:
             pass
-        except Corrupt as error:
+        except CorruptRecord as error:
             records.stop = at
             return error
         records.stop = at
@@ -354,7 +354,7 @@ def _segment(folder: Folder, segment: JournalSegment, file: OpenFile, reading: R
     try:
         for ops in reader.batches(file):
             yield _wanted(without_stand_ins(ops) if reader.has_stand_ins else ops, reading)
-    except Corrupt as error:
+    except CorruptRecord as error:
         if handle_damage(folder, segment, error, reading) is not None:
             row = {"queue": segment.queue, "file": segment.file, "offset": error.at, "_corrupt": error.why}
             yield batch(SCHEMA, {name: pa.array([value], SCHEMA.field(name).type) for name, value in row.items()}, 1)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import replace
 
-from staniel.journal.errors import Corrupt
+from staniel.journal.errors import CorruptRecord
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel import sidecar
 from staniel.journal.kestrel.derived_effect import checkpoint_of, effect_of_state, follow
@@ -34,7 +34,7 @@ from staniel.pipeline.formats.kestrel.state import (
     live_rows,
     summarise_file,
 )
-from staniel.pipeline.lake.folders import PIECE_BYTES, Folder, FolderFs, OpenFile, Vanished
+from staniel.pipeline.lake.folders import PIECE_BYTES, FileVanished, Folder, FolderFs, OpenFile
 
 TIMES_BYTES = 16  # of a record's head: the add time and the expiry, in front of the payload
 
@@ -57,7 +57,7 @@ def read_state(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Reco
 
 def hold(folder: Folder, part: Part, reading: Reading) -> QueueSummary:
     """Return the contents of a queue, and where they are. If a file differs from its sidecar, all files are read.
-    Raises what reading raises: CorruptJournal, Vanished.
+    Raises what reading raises: CorruptJournal, FileVanished.
     """
     queue, stretches = stand(part.queue, summarise_queue(folder, part.segments, reading))
     surveyed = {at: survey(folder, stretch) for at, stretch in stretches.items()}
@@ -120,7 +120,7 @@ def load_sidecar(folder: Folder, name: str) -> Sidecar | None:
                     return None
         finally:
             file.close()
-    except (Vanished, OSError):
+    except (FileVanished, OSError):
         return None
     return sidecar.decode_sidecar(bytes(data))
 
@@ -179,7 +179,7 @@ def _stretches(queue: QueueSummary, known: int) -> Iterator[tuple[int, Stretch]]
 
 def survey(folder: Folder, stretch: Stretch) -> Summarised | None:
     """Return the segment with marks for the items of `stretch` and their id floor, by the heads of records. None: they
-    differ from the summary, or have times that give no ids. Raises Vanished.
+    differ from the summary, or have times that give no ids. Raises FileVanished.
     """
     one = stretch.summarised
     segment, added = one.segment, one.summary.added
@@ -190,7 +190,7 @@ def survey(folder: Folder, stretch: Stretch) -> Summarised | None:
         for ops in OpsReader(JournalSegment(segment.queue, segment.file, begin, end), False).batches(file):
             if not marker.read(ops):
                 return None
-    except Corrupt:
+    except CorruptRecord:
         return None
     finally:
         file.close()

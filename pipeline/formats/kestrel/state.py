@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from staniel.journal.errors import Corrupt, Damage
+from staniel.journal.errors import CorruptRecord, Damage
 from staniel.journal.kestrel.effect import ID_FLOOR_MIN, Origin, SegmentEffect, State, Symbol
 from staniel.journal.kestrel.records import HEAD_BYTES, SAVE_XID
 from staniel.journal.kestrel.sidecar import Sidecar
@@ -87,7 +87,7 @@ def summarise_file(folder: Folder, segment: JournalSegment, entry: EntryState, r
     damage = None
     try:
         feed(file, segment.begin, segment.end, summariser.consume)
-    except Corrupt as error:
+    except CorruptRecord as error:
         damage = torn_end(segment, error) or handle_damage(folder, segment, error, reading)
     finally:
         file.close()
@@ -279,7 +279,7 @@ class Finder:
         file = self.folder.open(segment.file)
         try:
             yield from OpsReader(JournalSegment(segment.queue, segment.file, begin, end), include_value).batches(file)
-        except Corrupt:
+        except CorruptRecord:
             return  # reported when the segment was summarised
         finally:
             file.close()
@@ -331,7 +331,7 @@ def _first_after(folder: Folder, segment: JournalSegment, until_ms: int) -> int:
                 saves_from = ops["offset"][row].as_py() if row < ops.num_rows else None
             if at >= 0 and saves_from is not None:
                 return int(saves_from)
-    except Corrupt:
+    except CorruptRecord:
         pass
     finally:
         file.close()

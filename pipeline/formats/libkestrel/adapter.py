@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import Struct
 
-from staniel.journal.errors import Corrupt, NeedMore
+from staniel.journal.errors import CorruptRecord, IncompleteRecord
 from staniel.journal.libkestrel.files import StreamFileKind, group_by_queue, parse
 from staniel.journal.libkestrel.records import (
     MAGIC_BYTES,
@@ -30,7 +30,7 @@ from staniel.journal.libkestrel.records import (
 )
 from staniel.pipeline.formats.base import BatchEnd, JournalSegment, Part, Reading, View, handle_damage
 from staniel.pipeline.lake.arrow import TIME, Rows, schema
-from staniel.pipeline.lake.folders import GONE, PIECE_BYTES, Folder, Vanished
+from staniel.pipeline.lake.folders import GONE, PIECE_BYTES, FileVanished, Folder
 from staniel.pipeline.lake.lake import ReadMark
 
 TELLING_BYTES = 25  # of the head of a PUT, its id and its time among them
@@ -117,7 +117,7 @@ class LibkestrelAdapter:
                     break
                 as_of = max(reach.as_of, row.get("addTime") or 0)
                 reach = BatchEnd(row["stop"], None, records + 1, as_of, row.get("id", reach.last_id))
-        except Corrupt as error:
+        except CorruptRecord as error:
             return reach._replace(damage=error)
         return reach
 
@@ -125,7 +125,7 @@ class LibkestrelAdapter:
         before = msgspec.structs.replace(segment, begin=min(MAGIC_BYTES, segment.begin), end=segment.begin, live=False)
         try:
             return max((row.get("addTime") or 0 for row in _records(folder, before, False)), default=0)
-        except Corrupt:
+        except CorruptRecord:
             return 0
 
     def tells(self, head: bytes) -> bool:
@@ -152,7 +152,7 @@ class LibkestrelAdapter:
                 for row in _records(folder, segment, False):
                     gone = row.get("id", 0) - last_id - 1
                     return gone if last_id and gone >= 0 else None
-        except Corrupt:
+        except CorruptRecord:
             pass
         return None
 
@@ -232,7 +232,7 @@ def readers_of(folder: Folder, part: Part, reading: Reading) -> list[ReaderProgr
                     reader.head = row["head"]
                 elif row["op"] == "read_done":
                     reader.done = frozenset(row["done"])
-        except Corrupt as error:
+        except CorruptRecord as error:
             handle_damage(folder, segment, error, reading)
         readers.append(reader)
     return readers
@@ -253,23 +253,23 @@ def _rows(folder: Folder, segment: JournalSegment, reading: Reading, tell: bool 
     try:
         for row in _records(folder, segment, False):
             yield row if reading.include_value else row | {"value": None}
-    except Corrupt as error:
+    except CorruptRecord as error:
         damage = handle_damage(folder, segment, error, reading)
         if damage is not None and tell:
             yield {"queue": segment.queue, "file": segment.file, "offset": error.at, "_corrupt": error.why}
 
 
 def _records(folder: Folder, segment: JournalSegment, of_reader: bool) -> Iterator[dict[str, Any]]:
-    """Yield the records, each with `stop`, where the next one starts. Raises Corrupt, Vanished."""
+    """Yield the records, each with `stop`, where the next one starts. Raises CorruptRecord, FileVanished."""
     file = folder.open(segment.file)
     at, want = segment.begin, PIECE_BYTES
     try:
         if segment.end > MAGIC_BYTES and file.read(0, MAGIC_BYTES) != (READER_MAGIC if of_reader else SEGMENT_MAGIC):
-            raise Corrupt("not a libkestrel file", 0)
+            raise CorruptRecord("not a libkestrel file", 0)
         while at < segment.end:
             data = file.read(at, min(want, segment.end - at))
             if len(data) < min(want, segment.end - at):
-                raise Vanished(f"only {at + len(data)} of {segment.end} bytes are left: {GONE}")
+                raise FileVanished(f"only {at + len(data)} of {segment.end} bytes are left: {GONE}")
             piece_reader = PieceReader()
             piece_reader.read(segment, data, segment.end - at - len(data), at, of_reader)
             yield from piece_reader.rows
@@ -290,7 +290,7 @@ class PieceReader:
         self.rows: list[dict[str, Any]] = []
         self.used = 0
         self.ended = False
-        self.error: Corrupt | None = None
+        self.error: CorruptRecord | None = None
 
     def read(self, segment: JournalSegment, data: bytes, rest_bytes: int, base: int, of_reader: bool) -> None:
         try:
@@ -301,9 +301,9 @@ class PieceReader:
                     return
                 self.rows.append(_row(segment, data, record, base, of_reader))
                 self.used = record.stop
-        except NeedMore:
+        except IncompleteRecord:
             pass
-        except Corrupt as error:
+        except CorruptRecord as error:
             error.at += base
             self.error = error
 

@@ -10,7 +10,7 @@ import pytest
 
 from staniel.bench.harness import chart
 from staniel.bench.harness.probe import delays, percentile
-from staniel.bench.harness.served import Failed, served
+from staniel.bench.harness.served import ServerFailed, served
 from staniel.bench.own import backlog
 from staniel.bench.own.backlog import Items, hear, size
 
@@ -36,7 +36,7 @@ def test_an_answer_with_one_wrong_byte_ends_the_run() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.sendall(b"VALUE q 0 1\r\nb\r\nEND\r\n")
-        with pytest.raises(Failed, match="instead of b'a"):
+        with pytest.raises(ServerFailed, match="instead of b'a"):
             hear(ours, 0, b"VALUE q 0 1\r\na\r\nEND\r\n")
 
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from staniel.bench.harness.served import Failed, Served
+from staniel.bench.harness.served import Served, ServerFailed
 from staniel.bench.own import formats
 from staniel.bench.own.formats import Cost
 from staniel.bench.peers.generator import Report, build
@@ -36,7 +36,7 @@ def test_a_reader_that_lacks_an_item_fails_the_run(monkeypatch: pytest.MonkeyPat
         return loaded(server, program, mode, count // 2)
 
     monkeypatch.setattr(formats, "loaded", half)
-    with pytest.raises(Failed, match="has not got every item"):
+    with pytest.raises(ServerFailed, match="has not got every item"):
         formats.with_readers("libkestrel", build(), 200, 2, "os")
 
 

@@ -35,11 +35,11 @@ def test_a_task_that_another_program_wrote_as_json_is_read() -> None:
 
 @given(st.binary(max_size=40) | st.binary(max_size=40).map(lambda tail: b"\x01K\x00\x00\x00\x05" + tail))
 def test_any_other_bytes_are_undecodable(data: bytes) -> None:
-    with pytest.raises(envelope().Undecodable):
+    with pytest.raises(envelope().UndecodableItem):
         envelope().decode(data)
 
 
 @pytest.mark.parametrize("json_text", [b"{}", b'{"body": 1}', b'{"body": 1, "properties": []}', b'{"body"'])
 def test_json_that_is_no_message_is_undecodable(json_text: bytes) -> None:
-    with pytest.raises(envelope().Undecodable):
+    with pytest.raises(envelope().UndecodableItem):
         envelope().decode(json_text)

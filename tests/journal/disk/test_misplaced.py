@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from staniel.broker.broker import LOOK_AGAIN_MS, LOOK_MS
-from staniel.journal.disk.fs import Misplaced
+from staniel.journal.disk.fs import FilesMisplaced
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.disk.unsynced_names import LOOKS_MAX, UnsyncedNames
 from tests.support.spool import new_disk
@@ -27,7 +27,7 @@ def test_a_journal_that_is_gone_at_two_looks_ends_the_server() -> None:
     world = served()
     world.disk.remove("s/q")
     world.turn(LOOK_MS)
-    with pytest.raises(Misplaced, match=r"s/q was removed, moved or cut short"):
+    with pytest.raises(FilesMisplaced, match=r"s/q was removed, moved or cut short"):
         world.turn(LOOK_AGAIN_MS)
 
 
@@ -43,7 +43,7 @@ def test_a_journal_that_is_back_at_the_second_look_was_being_renamed() -> None:
 def test_a_lock_that_is_gone_ends_the_server_at_the_first_look() -> None:
     world = served()
     world.disk.remove("s/.staniel/lock")
-    with pytest.raises(Misplaced, match="the spool s was removed, moved"):
+    with pytest.raises(FilesMisplaced, match="the spool s was removed, moved"):
         world.turn(LOOK_MS)
 
 

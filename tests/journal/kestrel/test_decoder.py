@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from staniel.journal.dump import rows
-from staniel.journal.errors import Corrupt, Truncated
+from staniel.journal.errors import CorruptRecord, TruncatedRecord
 from staniel.journal.kestrel.dump import KestrelDumper
 from staniel.journal.kestrel.find_copies import Search
 from staniel.journal.kestrel.item_reader import read_items
@@ -37,8 +37,8 @@ def decoded(data: bytes) -> Decoded:
     while at < len(data):
         try:
             record = decode(data, at, len(data), 0)
-        except Corrupt as error:
-            return Decoded(found, error.at, error.why, isinstance(error, Truncated))
+        except CorruptRecord as error:
+            return Decoded(found, error.at, error.why, isinstance(error, TruncatedRecord))
         found.append(record)
         at = record.stop
     return Decoded(found, at)
@@ -51,8 +51,8 @@ def in_pieces(data: bytes, size: int, consume: Callable[[bytes, int], int]) -> D
         piece = data[at : at + want]
         try:
             used = consume(piece, max(0, len(data) - at - len(piece)))
-        except Corrupt as error:
-            return Decoded([], at + error.at, error.why, isinstance(error, Truncated))
+        except CorruptRecord as error:
+            return Decoded([], at + error.at, error.why, isinstance(error, TruncatedRecord))
         assert used or len(piece) < len(data) - at
         at += used
         want = size if used else 2 * want
@@ -116,8 +116,8 @@ def test_a_dump_has_a_row_for_each_record_of_the_decoder(data: bytes) -> None:
     try:
         for row in rows(disk, "q", KestrelDumper()):
             found.append((row.at + row.size, row.data))
-    except Corrupt as error:
-        end = error.at, error.why, isinstance(error, Truncated)
+    except CorruptRecord as error:
+        end = error.at, error.why, isinstance(error, TruncatedRecord)
     assert end == end_of(expected)
     items = [record.payload(data) if record.size >= 0 else None for record in expected.records]
     assert found == list(zip([record.stop for record in expected.records], items, strict=True))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from staniel.journal.errors import Corrupt
+from staniel.journal.errors import CorruptRecord
 from staniel.journal.interval_set import IntervalSet
 from staniel.journal.kestrel import records
 from staniel.journal.kestrel.effect import (
@@ -53,7 +53,7 @@ class Journal:
         while at < len(data):
             try:
                 record = records.decode(data, at, len(data), 0)
-            except Corrupt:
+            except CorruptRecord:
                 break
             if record.listed is not None:
                 self.listed += [each.payload(data) for each in record.listed]
@@ -97,10 +97,10 @@ def replayed(data: bytes) -> tuple[list[bytes], dict[int, tuple[bytes, int, int]
 
 
 def scanned(data: bytes, entry: EntryState = UNKNOWN, now_ms: int = 0) -> SegmentEffect:
-    """The effect of a segment held whole in memory. Raises as EffectScan.consume, and Corrupt for a torn end."""
+    """The effect of a segment held whole in memory. Raises as EffectScan.consume, and CorruptRecord for a torn end."""
     scan = EffectScan(entry, 0, now_ms)
     if scan.consume(data, 0) < len(data):
-        raise Corrupt("the file ends inside a record", scan.at)
+        raise CorruptRecord("the file ends inside a record", scan.at)
     return scan.final_effect()
 
 

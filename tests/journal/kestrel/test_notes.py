@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from staniel.journal.errors import Corrupt
+from staniel.journal.errors import CorruptRecord
 from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.kestrel.files import Files, sort_out
 from staniel.journal.kestrel.item_reader import read_items
@@ -149,6 +149,6 @@ def test_a_long_fact_is_read_back_and_no_longer_one_is_looked_for() -> None:
 def test_a_truncated_item_behind_a_note_is_reported_from_the_note_on() -> None:
     whole = encoder_at(0).addx(ITEM)
     replay = Replay(NOW_MS)
-    with pytest.raises(Corrupt) as caught:
+    with pytest.raises(CorruptRecord) as caught:
         replay.consume(whole[:-1], 0)
     assert caught.value.at - replay.end_file(is_sealed=False) == 0 and replay.counter == 0

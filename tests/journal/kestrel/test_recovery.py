@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from staniel.journal.disk.fs import Locked
+from staniel.journal.disk.fs import AlreadyLocked
 from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.kestrel.recovery import Recovered
 from staniel.journal.spool import Spool, SpoolError
@@ -174,7 +174,7 @@ def test_a_folder_named_like_a_journal_is_left_alone() -> None:
 def test_a_spool_is_locked_and_free_again_after_a_kill() -> None:
     disk = new_disk()
     Spool(disk, "s")
-    with pytest.raises(Locked):
+    with pytest.raises(AlreadyLocked):
         Spool(disk, "s")
     Spool(disk.kill(), "s")
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from staniel.journal.errors import Corrupt
+from staniel.journal.errors import CorruptRecord
 from staniel.journal.interval_set import IntervalSet
 from staniel.journal.libkestrel import records as libkestrel
 from staniel.journal.libkestrel import scan as libkestrel_scan
@@ -114,7 +114,7 @@ def test_a_segment_cut_anywhere_gives_its_whole_records(items: list[Numbered], d
     if cut == whole:
         assert scan.consume(content[:cut], 0) == cut
     else:
-        with pytest.raises(Corrupt) as bad:
+        with pytest.raises(CorruptRecord) as bad:
             scan.consume(content[:cut], 0)
         assert bad.value.at == 4 + whole
 
@@ -124,7 +124,7 @@ def test_no_bytes_of_a_segment_or_reader_file_are_anything_but_read_or_damage(co
     for consumer in (SegmentScan("q.1", 4), ReaderFileScan()):
         try:
             used = consumer.consume(content, 0)
-        except Corrupt:
+        except CorruptRecord:
             continue
         assert used <= len(content)
 
@@ -216,7 +216,7 @@ def test_an_item_of_16_mib_is_read_and_one_byte_more_is_damage() -> None:
     data = encode_put(largest, 1)
     assert scan.consume(data, 0) == len(data)
     too_large = encode_put(Item(largest.data + b"x", NOW_MS), 1)
-    with pytest.raises(Corrupt):
+    with pytest.raises(CorruptRecord):
         SegmentScan("q.1", 4).consume(too_large, 0)
 
 
@@ -228,7 +228,7 @@ def test_a_record_with_15_header_words_is_stepped_over() -> None:
 
 @pytest.mark.parametrize("size", [-(2**31), -25, -1, libkestrel.DATA_BYTES_MAX + 1, 2**31 - 1])
 def test_a_size_out_of_bounds_is_damage_and_allocates_nothing(size: int) -> None:
-    with pytest.raises(Corrupt):
+    with pytest.raises(CorruptRecord):
         SegmentScan("q.1", 4).consume(struct.pack("<Bi", 0x86, size) + bytes(40), 0)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from staniel.journal import group_commit
-from staniel.journal.disk.fs import Misplaced
+from staniel.journal.disk.fs import FilesMisplaced
 from staniel.journal.redo import records
 from staniel.journal.redo.dump import changed_by_start, unlike_log
 from staniel.journal.redo.log import GrowSegment
@@ -646,7 +646,7 @@ def test_a_closed_journal_that_another_program_has_removed_is_misplaced() -> Non
     world = with_checksums()
     assert world.broker.queues.find("q").journal.try_close(force=True)
     world.disk.remove("s/q")
-    with pytest.raises(Misplaced, match="s/q was removed"):
+    with pytest.raises(FilesMisplaced, match="s/q was removed"):
         world.client().puts("third")
 
 

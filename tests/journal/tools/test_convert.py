@@ -7,7 +7,7 @@ import pytest
 from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.libkestrel.records import DATA_BYTES_MAX
 from staniel.journal.spool import Spool
-from staniel.journal.tools.convert import Conversion, Refusal
+from staniel.journal.tools.convert import Conversion, ConversionRefused
 from staniel.journal.tools.unfinished import unfinished_work
 from staniel.queues.config import Format, JournalDialect
 from staniel.queues.item import Item
@@ -140,12 +140,12 @@ def test_no_room_on_the_disk_changes_nothing() -> None:
 
 
 def test_a_queue_that_is_not_there_is_refused() -> None:
-    with pytest.raises(Refusal, match="there is no queue nobody"):
+    with pytest.raises(ConversionRefused, match="there is no queue nobody"):
         convert(used(Format.KESTREL), Format.LIBKESTREL, "nobody")
 
 
 def test_a_fan_out_child_goes_with_its_parent_only() -> None:
-    with pytest.raises(Refusal, match="name its parent, q"):
+    with pytest.raises(ConversionRefused, match="name its parent, q"):
         convert(used(Format.KESTREL), Format.LIBKESTREL, "q+late")
 
 
@@ -153,14 +153,14 @@ def test_a_name_that_the_format_cannot_hold_is_refused() -> None:
     world = World(KESTREL)
     world.client().says("set b&b 0 0 1", "x")
     settle(world)
-    with pytest.raises(Refusal, match="only letters, digits"):
+    with pytest.raises(ConversionRefused, match="only letters, digits"):
         convert(world.crash(Crash.DROP).disk.crash(Crash.DROP), Format.LIBKESTREL, "b&b")
 
 
 def test_an_item_too_large_for_the_format_is_refused() -> None:
     disk = new_disk()
     put_file(disk, "q", Encoder(JournalDialect.DOCUMENTS).addx(Item(bytes(DATA_BYTES_MAX + 1), START_MS)))
-    with pytest.raises(Refusal, match="allows 16MB at most"):
+    with pytest.raises(ConversionRefused, match="allows 16MB at most"):
         convert(disk, Format.LIBKESTREL)
     assert "q" in names(disk)
 
@@ -182,7 +182,7 @@ def test_a_queue_with_an_operation_that_was_cut_off_is_converted_when_a_start_ha
         disk = world.disk.crash(Crash.KEEP)
         is_open = bool(unfinished_work(disk, "s"))
         if is_open:
-            with pytest.raises(Refusal, match="start it once"):
+            with pytest.raises(ConversionRefused, match="start it once"):
                 convert(disk, Format.LIBKESTREL)
         refused += is_open
         states += 1

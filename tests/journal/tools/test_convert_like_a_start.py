@@ -13,7 +13,7 @@ from staniel.journal.disk.fs import Fs, JournalFailure
 from staniel.journal.spool import Spool, SpoolError
 from staniel.journal.spool_listing import list_spool
 from staniel.journal.tools import convert
-from staniel.journal.tools.convert import Conversion, Refusal
+from staniel.journal.tools.convert import Conversion, ConversionRefused
 from staniel.journal.tools.unfinished import Unfinished, Work, family_of, unfinished_in
 from staniel.queues.config import Format
 from staniel.sim.disk.disk import Disk
@@ -40,7 +40,7 @@ def converted(disk: Disk, queue: str, now_ms: int) -> bool:
         spool.finish_log()
         wanted = Format.KESTREL if queue in spool.listing().streams else Format.LIBKESTREL
         Conversion(spool, queue, now_ms, lambda *_: None).run(wanted)
-    except (Refusal, SpoolError):
+    except (ConversionRefused, SpoolError):
         return False
     return True
 

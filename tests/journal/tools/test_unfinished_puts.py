@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from staniel.journal.spool import Spool
-from staniel.journal.tools.convert import Conversion, Refusal
+from staniel.journal.tools.convert import Conversion, ConversionRefused
 from staniel.journal.tools.repair import Repair
 from staniel.journal.tools.unfinished import Unfinished, Work, unfinished_work
 from staniel.queues.config import Format
@@ -55,7 +55,7 @@ def test_a_conversion_is_refused_until_a_start_has_noted_them_and_then_keeps_the
     disk = killed.copy()
     spool = Spool(disk, "s")
     wanted = Format.KESTREL if "q" in spool.listing().streams else Format.LIBKESTREL
-    with pytest.raises(Refusal, match=NOT_NOTED):
+    with pytest.raises(ConversionRefused, match=NOT_NOTED):
         Conversion(spool, "q", LATER_MS, lambda *args: None).run(wanted)
     disk = disk.kill()
     World("", disk, LATER_MS).broker.shutdown(LATER_MS)

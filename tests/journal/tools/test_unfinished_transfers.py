@@ -13,7 +13,7 @@ import pytest
 
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.spool import Spool
-from staniel.journal.tools.convert import Conversion, Refusal
+from staniel.journal.tools.convert import Conversion, ConversionRefused
 from staniel.journal.tools.repair import Repair
 from staniel.journal.tools.unfinished import Unfinished, Work, unfinished_work
 from staniel.pipeline.tasks.convert import convert_spool
@@ -118,7 +118,7 @@ def test_a_conversion_of_either_queue_is_refused_and_another_queue_is_converted(
     there = LIBKESTREL if queue in listed.streams else KESTREL
     if wanted is not there:
         before = {path: disk.read(path, 0, 1 << 30) for path in files(disk)}
-        with pytest.raises(Refusal, match=ON_THE_WAY):
+        with pytest.raises(ConversionRefused, match=ON_THE_WAY):
             Conversion(spool, queue, LATER_MS, lambda *args: None).run(wanted)
         assert {path: disk.read(path, 0, 1 << 30) for path in files(disk)} == before
     assert Conversion(spool, "other", LATER_MS, lambda *args: None).run(LIBKESTREL) == 4

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from staniel.journal.errors import Corrupt, NeedMore
+from staniel.journal.errors import CorruptRecord, IncompleteRecord
 from staniel.journal.workq import encoder as cmdlog
 from staniel.journal.workq.files import holes, segment_name, segment_numbers
 from staniel.journal.workq.records import (
@@ -95,9 +95,9 @@ def test_signed_numbers(number: int) -> None:
 
 def test_a_number_may_be_longer_than_needed_but_not_than_64_bits() -> None:
     assert read_unsigned(b"\x81\x80\x00", 0) == (1, 3)
-    with pytest.raises(Corrupt):
+    with pytest.raises(CorruptRecord):
         read_unsigned(b"\xff" * 9 + b"\x7f", 0)
-    with pytest.raises(NeedMore):
+    with pytest.raises(IncompleteRecord):
         read_unsigned(b"\x80\x80", 0)
 
 
@@ -117,7 +117,7 @@ def test_the_zone_of_a_time_does_not_matter(zone: bytes) -> None:
 def test_any_bytes_are_a_record_or_damaged_or_too_short(data: bytes) -> None:
     try:
         read_frame(b"\x01" + data, 0)
-    except (Corrupt, NeedMore):
+    except (CorruptRecord, IncompleteRecord):
         pass
     assert 0 <= find_frame(data, 0, True) <= len(data)
 

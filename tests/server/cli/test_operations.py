@@ -11,7 +11,7 @@ import pytest
 
 from staniel.broker.operations.running import OperationView
 from staniel.server.cli import following
-from staniel.server.cli.admin_address import Unreachable
+from staniel.server.cli.admin_address import ServerUnreachable
 from staniel.server.cli.admin_client import AdminClient, Answer
 from staniel.server.cli.live_command import Live
 from staniel.server.cli.operations import operations
@@ -87,7 +87,7 @@ class Restarted(Ending):
     def get(self, path: str) -> Answer:
         self.lost -= 1
         if self.lost >= 0:
-            raise Unreachable("no server at 127.0.0.1:1")
+            raise ServerUnreachable("no server at 127.0.0.1:1")
         return super().get(path)
 
 
@@ -111,7 +111,9 @@ def test_a_wait_for_a_server_that_does_not_come_back_says_what_becomes_of_the_op
     monkeypatch.setattr(following, "UNREACHABLE_S_MAX", 0.0)
     client = Restarted(1 << 30)
     live = Live(cast(AdminClient, client), as_json=False)
-    with pytest.raises(Unreachable, match="operation 7 continues when the server runs again; start it, then: staniel"):
+    with pytest.raises(
+        ServerUnreachable, match="operation 7 continues when the server runs again; start it, then: staniel"
+    ):
         following.ended(live, following.convert(client.post("/api/move"), OperationView))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from staniel.journal.disk.fs import Fs, Locked
+from staniel.journal.disk.fs import AlreadyLocked, Fs
 from staniel.journal.disk.replace_file import replace_file
 from staniel.sim.disk.disk import Disk, PowerCut
 from staniel.sim.disk.durable import Crash
@@ -256,7 +256,7 @@ def test_the_power_can_be_cut_before_any_step() -> None:
 def test_a_killed_process_leaves_its_caches_and_loses_its_lock() -> None:
     disk = new_disk()
     disk.lock("s/lock")
-    with pytest.raises(Locked):
+    with pytest.raises(AlreadyLocked):
         disk.lock("s/lock")
     put(disk, "s/q", b"abc", sync=False)
     killed = disk.kill()

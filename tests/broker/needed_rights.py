@@ -273,6 +273,7 @@ HTTP: dict[str, tuple[Row, ...]] = {
     f"POST {QUEUE}/reserve": (
         Row(READ, '{"count": 1}', SECRET, changes=True),
         Row(READ, '{"wait_ms": 5}', SECRET, changes=True),
+        Row(READ, '{"also": ["team-none"]}', SECRET, changes=True),
     ),
     f"POST {QUEUE}/reserved/confirm": (Row(READ, '{"tokens": ["1-1"]}', b"gone"),),
     f"POST {QUEUE}/reserved/abort": (Row(READ, '{"tokens": ["1-1"]}', b"gone"),),

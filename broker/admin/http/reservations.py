@@ -8,7 +8,8 @@ invalid.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from urllib.parse import quote
 
 from msgspec import Struct
 
@@ -16,9 +17,12 @@ from staniel.broker import access
 from staniel.broker.admin import payloads
 from staniel.broker.admin.http.actions import TAKEN_BYTES_MAX, TAKEN_MAX, taken_members, taken_view
 from staniel.broker.admin.http.exchange import BadBody, Exchange
+from staniel.broker.admin.http.rights import take as take_right
 from staniel.broker.leases import Lease
+from staniel.broker.several_queues import WaitAtSeveral
 from staniel.protocol.http import replies
 from staniel.protocol.http.requests import RAW
+from staniel.protocol.memcache.keys import QUEUES_MAX
 from staniel.queues.item import Delivery
 from staniel.queues.past import past_of
 from staniel.queues.queue import Queue
@@ -31,12 +35,14 @@ TIMEOUT_MS_MIN, TIMEOUT_MS_MAX = 100, 7 * 86_400_000
 
 class ReserveBody(Struct, forbid_unknown_fields=True):
     """A request to reserve at most `count` items, 1 MB together. It waits for the first one, `wait_ms` at most. Each
-    item returns to its queue after `timeout_ms`.
+    item returns to its queue after `timeout_ms`. `also`: further queues. All items are of the first queue that has one,
+    the path's first, then these in their order.
     """
 
     count: int = 1
     wait_ms: int = 0
     timeout_ms: int = 30_000
+    also: list[str] = []
 
 
 class TokensBody(Struct, forbid_unknown_fields=True):
@@ -56,17 +62,20 @@ class ReservedHead(Struct, frozen=True):
     """The first members of a Reserved, which are sent before the payload."""
 
     token: str
+    queue: str
     id: str
     deliveries: int
     ends_at_ms: int
 
 
 class Reserved(Struct, frozen=True):
-    """An item that is reserved for the owner of `token`. `id`: the same at every delivery of the item. `deliveries`
-    counts this one. `origin`, `reason`: for a dead letter, the queue that it left and why; else empty.
+    """An item that is reserved for the owner of `token`, from `queue`, in whose path it is ended. `id`: the same at
+    every delivery of the item. `deliveries` counts this one. `origin`, `reason`: for a dead letter, the queue that it
+    left and why; else empty.
     """
 
     token: str
+    queue: str
     id: str
     deliveries: int
     ends_at_ms: int
@@ -102,7 +111,15 @@ def reserve(exchange: Exchange, now_ms: int) -> None:
         raise BadBody(f"one item at a time goes with accept: {RAW}")
     if not 0 <= body.wait_ms <= WAIT_MS_MAX:
         raise BadBody(f"wait_ms is a number from 0 to {WAIT_MS_MAX}")
-    _Reservation(exchange, body, _timeout_ms(body.timeout_ms), now_ms + body.wait_ms).reserve_or_wait(now_ms)
+    names = (exchange.names[0], *body.also)
+    if len(names) > QUEUES_MAX or len(set(names)) < len(names):
+        raise BadBody(f"also has further queues, each once, {QUEUES_MAX - 1} at most")
+    if exchange.rights is not None:
+        queues = exchange.broker.queues
+        if why := next((why for name in body.also if (why := take_right(exchange.rights, queues, (name,)))), ""):
+            exchange.forbid(why)
+            return
+    _Reservation(exchange, names, body, _timeout_ms(body.timeout_ms), now_ms + body.wait_ms).reserve_or_wait(now_ms)
 
 
 def wants_bytes(exchange: Exchange) -> bool:
@@ -117,64 +134,107 @@ def _timeout_ms(timeout_ms: int) -> int:
 
 
 class _Reservation:
-    """A running request to reserve."""
+    """A running request to reserve, from the first of its queues that has an item."""
 
-    def __init__(self, exchange: Exchange, body: ReserveBody, timeout_ms: int, until_ms: int) -> None:
+    def __init__(
+        self, exchange: Exchange, names: Sequence[str], body: ReserveBody, timeout_ms: int, until_ms: int
+    ) -> None:
         self._exchange = exchange
+        self._names = names
         self._count = body.count
         self._timeout_ms = timeout_ms
         self._until_ms = until_ms
         self._found: list[tuple[str, int, Delivery]] = []  # token, end, read
+        self._from = ""  # the queue of these
         self._bytes = 0
 
     def reserve_or_wait(self, now_ms: int) -> None:
         """Take the items that are there, or wait for the first. Raises TryNextTurn; nothing has been taken then."""
         exchange, session = self._exchange, self._exchange.session
-        queue = self._queue(now_ms)
-        if queue is None:
+        if not all(self._may_read(name, now_ms) for name in self._names):
             return
-        taken = queue.open(now_ms)
-        if taken is None and queue.is_unsettled:
-            session.retry_after_sweep(queue, exchange.guarded(self.reserve_or_wait))
-        elif taken is None and now_ms < self._until_ms:
-            session.park(queue, self._until_ms, exchange.guarded(self._deliver), opens=True, peeks=False)
+        for queue in self._queues_to_read(now_ms):
+            taken = queue.open(now_ms)
+            session.depend_on(queue)  # the reply shows that this queue has an item, or that it has none
+            if taken is not None:
+                self._collect(queue, taken, now_ms)
+                return
+            if queue.line.read_error is not None:
+                exchange.error(503, access.trouble(queue))
+                return
+            if queue.is_unsettled:
+                session.retry_after_sweep(queue, exchange.guarded(self.reserve_or_wait))
+                return
+        if now_ms >= self._until_ms:
+            self._end_without(list(self._queues_to_read(now_ms)))
         else:
-            self._collect(queue, taken, now_ms)
+            self._wait(now_ms)
 
-    def _queue(self, now_ms: int) -> Queue | None:
-        """Return the queue to read from. If it cannot be read from, send an error and return None."""
-        exchange, session, name = self._exchange, self._exchange.session, self._exchange.names[0]
-        queues = exchange.broker.queues
+    def _wait(self, now_ms: int) -> None:
+        exchange, session = self._exchange, self._exchange.session
+        if any(self._is_crowded(queue, now_ms, waits=True) for queue in self._queues_to_read(now_ms)):
+            return
+        wait = WaitAtSeveral(
+            session, list(zip(self._names, self._queues_to_read(now_ms), strict=True)), opens=True, peeks=False
+        )
+
+        def deliver(taken: Delivery | None, now_ms: int) -> None:
+            if taken is None:
+                self._end_without(wait.queues)
+            else:
+                self._collect(session.waited_at, taken, now_ms)
+
+        session.park(wait, self._until_ms, exchange.guarded(deliver), opens=True, peeks=False)
+
+    def _queues_to_read(self, now_ms: int) -> Iterator[Queue]:
+        """Yield each queue when it is needed: one placeholder stands for all queues that do not exist."""
+        for name in self._names:
+            yield self._exchange.broker.queues.to_read(name, now_ms, creates=False)
+
+    def _may_read(self, name: str, now_ms: int) -> bool:
+        """Tell whether this queue may be read. If not, the client has been sent an error."""
+        exchange, queues = self._exchange, self._exchange.broker.queues
         if name in queues.aliases:
             exchange.error(404, f"{name} is an alias of {', '.join(queues.aliases[name].targets)}")
-            return None
+            return False
         try:
             queue = queues.to_read(name, now_ms, creates=False)
         except QueueRefused as refused:
             exchange.error(400 if refused.client else 503, refused.why)
-            return None
-        if why := access.read_refusal(session, queue):
+            return False
+        if why := access.read_refusal(exchange.session, queue):
             exchange.error(503, why)
-        elif why := access.crowd_refusal(
-            session.broker.limits, session.address, queue, now_ms, opens=True, waits=now_ms < self._until_ms
-        ):
-            exchange.error(409, why)
-        else:
-            return queue
-        return None
+            return False
+        return not self._is_crowded(queue, now_ms, opens=True)
 
-    def _deliver(self, taken: Delivery | None, now_ms: int) -> None:
-        queue = self._exchange.session.waited_at
-        self._collect(queue, taken, now_ms)
+    def _is_crowded(self, queue: Queue, now_ms: int, *, opens: bool = False, waits: bool = False) -> bool:
+        """Tell whether no more items may be open, or no more clients may wait. If so, the client has been sent an
+        error.
+        """
+        session = self._exchange.session
+        why = access.crowd_refusal(session.broker.limits, session.address, queue, now_ms, opens=opens, waits=waits)
+        if why:
+            self._exchange.error(409, why)
+        return bool(why)
+
+    def _end_without(self, queues: list[Queue]) -> None:
+        """Reply that nothing came."""
+        exchange, counters = self._exchange, self._exchange.broker.counters
+        for queue in queues:
+            if queue.line.read_error is not None:
+                exchange.error(503, access.trouble(queue))
+                return
+            exchange.session.depend_on(queue)
+        counters.cmd_get += 1
+        counters.get_misses += 1
+        self._reply()
 
     def _collect(self, queue: Queue, taken: Delivery | None, now_ms: int) -> None:
+        """Reserve this item and those behind it, and reply."""
         exchange, counters = self._exchange, self._exchange.broker.counters
-        if taken is None and queue.line.read_error is not None:
-            exchange.error(503, access.trouble(queue))
-            return
+        self._from = queue.name
         counters.cmd_get += 1
-        counters.get_hits += taken is not None
-        counters.get_misses += taken is None
+        counters.get_hits += 1
         while taken is not None:
             self._grant(queue, taken, now_ms)
             is_full = len(self._found) == self._count or self._bytes >= TAKEN_BYTES_MAX
@@ -182,11 +242,15 @@ class _Reservation:
             taken = queue.open(now_ms) if may_open and not access.read_refusal(exchange.session, queue) else None
         queue.counters.get_items_hit += len(self._found)
         exchange.session.depend_on(queue)
+        self._reply()
+
+    def _reply(self) -> None:
+        exchange = self._exchange
         if wants_bytes(exchange):
             self._send_bytes()
             return
         if self._bytes <= payloads.LONG_BYTES:
-            exchange.json(Reservations([self._shown(*entry) for entry in self._found]))
+            exchange.json(Reservations([self._shown(*reserved) for reserved in self._found]))
             return
         exchange.begin_pieces(replies.JSON)
         exchange.add(b'{"items":[')
@@ -206,6 +270,7 @@ class _Reservation:
         ((token, ends_ms, taken),) = self._found
         about = {
             "staniel-token": token,
+            "staniel-queue": quote(self._from, safe="", errors="surrogateescape"),
             "staniel-id": str(taken.id),
             "staniel-deliveries": str(taken.deliveries),
             "staniel-ends-at-ms": str(ends_ms),
@@ -217,12 +282,12 @@ class _Reservation:
         item, past = taken_view(taken.item), past_of(taken.item)
         origin, reason = ("", "") if past is None else (past.origin_name, past.why.name.lower())
         shown = (item.encoding, item.data, item.flags, item.added_at_ms, origin, reason)
-        return Reserved(token, str(taken.id), taken.deliveries, ends_ms, *shown)
+        return Reserved(token, self._from, str(taken.id), taken.deliveries, ends_ms, *shown)
 
     def _pieces(self) -> Iterator[bytes]:
         """Yield the reply as JSON, in pieces, and its end."""
         for at, (token, ends_ms, taken) in enumerate(self._found):
-            head = ReservedHead(token, str(taken.id), taken.deliveries, ends_ms)
+            head = ReservedHead(token, self._from, str(taken.id), taken.deliveries, ends_ms)
             yield (b"," if at else b"") + replies.encode(head)[:-1] + b","
             yield from taken_members(taken.item)
             past = past_of(taken.item)

@@ -215,6 +215,51 @@ def test_no_more_are_open_than_the_queue_allows() -> None:
     assert Http(world).asks("q/reserve")[0] == 409
 
 
+def test_the_first_of_several_queues_that_has_an_item_is_reserved_from() -> None:
+    world = World("default.keep_journal = false")
+    for item in ("1", "2"):
+        world.client().puts(item, "mail")
+    client = Http(world)
+    status, answer = client.asks("urgent/reserve", also=["none", "mail"], count=3)
+    assert status == 200 and [(item["queue"], item["data"]) for item in answer["items"]] == [
+        ("mail", "1"),
+        ("mail", "2"),
+    ]
+    assert client.asks("urgent/reserved/confirm", tokens=tokens(answer["items"]))[1]["done"] == 0
+    assert client.asks("mail/reserved/confirm", tokens=tokens(answer["items"]))[1]["done"] == 2
+    assert client.asks("urgent/reserve", also=["mail"]) == (200, {"items": []})
+    client.begin("urgent/reserve", {"also": ["none", "mail"], "wait_ms": 1000})
+    assert client.answer() == (0, None)
+    world.client().sends(b"set none 0 0 1\r\nx\r\nset urgent 0 0 1\r\ny\r\n")
+    (item,) = client.answer()[1]["items"]
+    assert (item["queue"], item["data"]) == ("none", "x") and world.items("urgent") == [b"y"]
+    client.begin("mail/reserve", {"also": ["none"], "wait_ms": 100})
+    world.turn(200)
+    assert client.answer() == (200, {"items": []})
+    assert not world.broker.queues.by_name["mail"].waiters and not world.broker.queues.by_name["none"].waiters
+
+
+def test_one_that_waits_at_several_and_leaves_gets_nothing() -> None:
+    world = World("default.keep_journal = false")
+    client = Http(world)
+    client.begin("a/reserve", {"also": ["b"], "wait_ms": 1000})
+    client.hangs_up()
+    world.clients.remove(client)
+    world.client().puts("x", "b")
+    assert world.items("b") == [b"x"] and not list(world.broker.queues.waiters_by_name)
+
+
+def test_a_shell_learns_the_queue_of_an_item_as_a_part_of_a_path() -> None:
+    world = World("default.keep_journal = false")
+    world.client().puts("x", "b%c")
+    client = Http(world)
+    data = b'{"also": ["b%c"]}'
+    request = b"POST /api/queues/a/reserve HTTP/1.1\r\nHost: staniel\r\nContent-Type: application/json\r\n"
+    client.sends(request + b"Accept: application/octet-stream\r\nContent-Length: %d\r\n\r\n%b" % (len(data), data))
+    world.turn()
+    assert b"staniel-queue: b%25c\r\n" in client._heard
+
+
 def test_a_token_is_of_its_queue_alone() -> None:
     world = filled("a")
     items = reserved(world)
@@ -233,6 +278,13 @@ def test_a_token_is_of_its_queue_alone() -> None:
         ("q/reserve", {"timeout_ms": 1 << 60}, 400),
         ("q/reserve", {"timeout": 5}, 400),
         ("a.b/reserve", {}, 400),
+        ("q/reserve", {"also": ["q"]}, 400),
+        ("q/reserve", {"also": ["r", "r"]}, 400),
+        ("q/reserve", {"also": [""]}, 400),
+        ("q/reserve", {"also": ["a.b"]}, 400),
+        ("q/reserve", {"also": "r"}, 400),
+        ("q/reserve", {"also": ["all"]}, 404),
+        ("q/reserve", {"also": [f"r{number}" for number in range(64)]}, 400),
         ("all/reserve", {}, 404),
         ("q/reserved/confirm", {"tokens": []}, 400),
         ("q/reserved/confirm", {"tokens": ["1-1"] * (TOKENS_MAX + 1)}, 400),

@@ -116,6 +116,7 @@ class Broker:
         "_started_with",
         "_starved",
         "_to_expire",
+        "active_ms_of",
         "admin",
         "audit",
         "calendar",
@@ -214,6 +215,8 @@ class Broker:
             self.workq.jobs.lease_over = self._log_job_timeout
         self.recovery = self._new_recovery()
         self.sessions: dict[Session, int] = {}  # when each client connected, the oldest first
+        # Tells when a client last sent or took bytes; 0: unknown.
+        self.active_ms_of: Callable[[Session], int] = lambda session: 0
         self.expire_due_ms = self._ballast_due_ms = self._look_due_ms = 0
         self.woken: deque[Session] = deque()  # sessions whose wait has ended
         self.unsent: UnsentItems[Session] = UnsentItems()

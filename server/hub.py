@@ -72,6 +72,7 @@ class Hub:
         self._workers = machine.syncs, machine.tasks
         self._connections: dict[int, Connection] = {}
         self._of_session: dict[Session, Connection] = {}
+        broker.active_ms_of = self._active_ms_of
         self._listeners: list[Listener] = []
         self._active: list[Connection] = []
         self._backlogged: dict[Connection, None] = {}
@@ -204,6 +205,11 @@ class Hub:
             self._timeouts.start_login(connection, now_ms)
         else:
             self._timeouts.start_idle(connection, now_ms)
+
+    def _active_ms_of(self, session: Session) -> int:
+        """Return when this client last sent or took bytes; 0: unknown."""
+        connection = self._of_session.get(session)
+        return 0 if connection is None else connection.active_ms
 
     def _on_login(self, session: Session) -> None:
         connection = self._of_session.get(session)

@@ -6,7 +6,7 @@ changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -66,6 +66,7 @@ class ClientView(Struct, frozen=True):
     """A connection. `waits_for` "": it does not wait. `backlog`: requests that were read and not yet executed. `user`
     "": no login, or none is required. `name`: the client's own name for itself, "" if it sent none. `connected_at_ms`
     0: unknown. `holds`: the open reads that `open_reads` counts, of at most HOLDS_MAX queues, and the client's leases.
+    `silent_ms`: how long ago the client last sent a request or took a reply; -1: unknown.
     """
 
     number: int
@@ -79,6 +80,7 @@ class ClientView(Struct, frozen=True):
     name: str = ""
     connected_at_ms: int = 0
     holds: tuple[HeldView, ...] = ()
+    silent_ms: int = -1
 
 
 class ServerView(Struct, frozen=True):
@@ -159,14 +161,25 @@ def waiters(queue: Queue, offset: int, limit: int) -> list[WaiterView]:
     return [WaiterView(getattr(waiter, "address", "")) for waiter in islice(queue.waiters, offset, offset + limit)]
 
 
-def clients(sessions: Mapping[Session, int], leases: Leases, offset: int, limit: int) -> Iterator[ClientView]:
-    """Yield connections, the oldest first. `sessions`: the time when each connected."""
+def clients(
+    sessions: Mapping[Session, int],
+    leases: Leases,
+    active_ms_of: Callable[[Session], int],
+    offset: int,
+    limit: int,
+    now_ms: int,
+) -> Iterator[ClientView]:
+    """Yield connections, the oldest first. `sessions`: the time when each connected. `active_ms_of` returns when one
+    last sent or took bytes; 0: unknown.
+    """
     leased = leases.by_session()
     for session, connected_ms in islice(sessions.items(), offset, offset + limit):
-        yield _client_view(session, connected_ms, leased.get(session.number, {}))
+        active_ms = active_ms_of(session)
+        silent_ms = max(0, now_ms - active_ms) if active_ms else -1
+        yield _client_view(session, connected_ms, leased.get(session.number, {}), silent_ms)
 
 
-def _client_view(session: Session, connected_ms: int, leased: dict[str, tuple[int, int]]) -> ClientView:
+def _client_view(session: Session, connected_ms: int, leased: dict[str, tuple[int, int]], silent_ms: int) -> ClientView:
     waited_at = session.waited_at
     # A session keeps a read that an operator gave back, or that timed out, until its client asks for the read.
     held = {
@@ -189,6 +202,7 @@ def _client_view(session: Session, connected_ms: int, leased: dict[str, tuple[in
         name=session.client_name,
         connected_at_ms=connected_ms,
         holds=tuple([by_the_wall(held, ahead_ms) for held in holds]),
+        silent_ms=silent_ms,
     )
     return by_the_wall(view, ahead_ms)
 

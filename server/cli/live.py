@@ -231,12 +231,13 @@ def _fetch_all(live: Live, path: str) -> list[Any]:
 def clients(live: Live) -> None:
     """List the connections, the oldest first.
 
-    `abort --client` takes a NUMBER. BACKLOG counts requests that were read and are not executed yet.
+    `abort --client` takes a NUMBER. BACKLOG counts requests that were read and are not executed yet. SILENT is how long
+    ago the client last sent a request or took a reply: a worker sends one every few seconds.
     """
     reply = _fetch_all(live, "/api/clients")
     if live.print_json(reply):
         return
-    heads = ("NUMBER", "ADDRESS", "NAME", "PROTOCOL", "STATE", "OPEN", "BACKLOG", "WAITS FOR")
+    heads = ("NUMBER", "ADDRESS", "NAME", "PROTOCOL", "STATE", "SILENT", "OPEN", "BACKLOG", "WAITS FOR")
     rows = [
         [
             str(client.number),
@@ -244,6 +245,7 @@ def clients(live: Live) -> None:
             printable(client.name),
             printable(client.protocol),
             printable(client.state),
+            human_duration(client.silent_ms) if client.silent_ms >= 0 else "-",
             f"{client.open_reads:,}",
             f"{client.backlog:,}",
             printable(client.waits_for),

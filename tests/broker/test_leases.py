@@ -15,6 +15,19 @@ def open_one(world: World, queue: Queue) -> int:
     return world.broker.leases.grant(session.number, session.address, queue, taken, world.now_ms + 3_600_000)
 
 
+def test_a_client_is_silent_since_it_last_sent_or_took_something() -> None:
+    world = World()
+    world.client().says("version")
+    world.turn(1500)
+    began_ms = world.now_ms - 1500
+    for active_ms, silent_ms in ((0, -1), (began_ms, 1500), (world.now_ms + 7, 0)):
+        shown = views.clients(
+            world.broker.sessions, world.broker.leases, lambda session, at=active_ms: at, 0, 10, world.now_ms
+        )
+        assert [client.silent_ms for client in shown] == [silent_ms]
+    assert world.broker.active_ms_of(next(iter(world.broker.sessions))) == 0, "there is no hub"
+
+
 def test_leases_tell_since_when_the_oldest_is_held() -> None:
     world = World()
     client = world.client()
@@ -24,7 +37,7 @@ def test_leases_tell_since_when_the_oldest_is_held() -> None:
     assert queue is not None
 
     def held() -> tuple[HeldView, ...]:
-        (found,) = views.clients(world.broker.sessions, world.broker.leases, 0, 10)
+        (found,) = views.clients(world.broker.sessions, world.broker.leases, lambda session: 0, 0, 10, world.now_ms)
         assert found.open_reads == sum(each.count for each in found.holds)
         return found.holds
 

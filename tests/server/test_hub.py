@@ -120,6 +120,20 @@ def served(folder: Path, config: str = "") -> Iterator[Served]:
         yield made
 
 
+def test_the_hub_knows_when_each_client_was_last_active(tmp_path: Path) -> None:
+    with served(tmp_path) as hub:
+        first, second = hub.connect_many(2)
+        with first, second:
+            (one, two), broker = hub.hub._of_session, hub.hub.broker
+            for connection in hub.hub._connections.values():
+                connection.active_ms = 5
+            first.say(b"version\r\n")
+            hub.turn(next(iter(hub.hub._connections)))
+            assert broker.active_ms_of(one) > 5 and broker.active_ms_of(two) == 5
+            hub.hub.drop(hub.hub._of_session[two], 9)
+            assert broker.active_ms_of(two) == 0
+
+
 def test_a_newcomer_is_not_hung_up_on_by_the_end_of_another_client(tmp_path: Path) -> None:
     with served(tmp_path) as hub, hub.connect() as first:
         hub.turn(hub.listener.fileno())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
 
 from msgspec import structs
 
@@ -187,7 +186,9 @@ def events(exchange: Exchange, now_ms: int) -> None:
 def clients(exchange: Exchange, now_ms: int) -> None:
     limit = exchange.number("limit", READS_MAX, READS_MAX)
     offset = exchange.number("offset", 0, 1 << 62)
-    exchange.json(list(islice(views.clients(exchange.broker.sessions, exchange.broker.leases, offset, limit), limit)))
+    broker = exchange.broker
+    shown = views.clients(broker.sessions, broker.leases, broker.active_ms_of, offset, limit, now_ms)
+    exchange.json(list(shown))
 
 
 def audit(exchange: Exchange, now_ms: int) -> None:

@@ -69,7 +69,8 @@ export function clients() {
   const holdsOf = (each) => (each.holds.length ? h('ul', { class: 'holds' }, each.holds.map((held) => h('li', null, h('b', null, f.count(held.count)), ' of ', link(held.queue), held.since_at_ms ? h('span', { class: 'muted' }, ` for ${since(held.since_at_ms)}`) : ''))) : h('span', { class: 'faint' }, 'nothing'));
   const rowOf = (each) => h('tr', { class: 'r' }, h('td', null, h('b', null, f.oneLine(each.address) || 'not known'), each.name ? ` ${f.oneLine(each.name)}` : '', each.user ? h('span', { class: 'muted' }, ` ${f.oneLine(each.user)}`) : ''),
     h('td', { class: 'muted' }, each.protocol), h('td', { class: 'num', title: each.connected_at_ms ? f.moment(each.connected_at_ms, now()) : '' }, since(each.connected_at_ms)), h('td', { class: 'wrap' }, holdsOf(each)),
-    h('td', null, each.waits_for ? link(each.waits_for) : h('span', { class: 'faint' }, each.state === 'waiting' ? 'waiting' : '')), number(each.backlog),
+    h('td', { class: 'num' }, each.silent_ms < 0 ? '' : f.duration(each.silent_ms)),
+    h('td', { class: 'wrap' }, each.waits_for ? each.waits_for.split(',').flatMap((name, at) => (at ? [', ', link(name)] : [link(name)])) : h('span', { class: 'faint' }, each.state === 'waiting' ? 'waiting' : '')), number(each.backlog),
     h('td', { class: 'num' }, each.open_reads ? h('button', { class: 'btn sm', type: 'button', 'data-acts': '', 'data-client': String(each.number), onclick: () => abortClient(each) }, 'Give back…') : ''));
   function draw(body, found) {
     const held = found.flatMap((each) => each.holds.map((one) => one.since_at_ms).filter(Boolean));
@@ -79,7 +80,7 @@ export function clients() {
     setFigure(figures.waiting, f.count(found.filter((each) => each.waits_for).length));
     setFigure(figures.longest, held.length ? since(Math.min(...held)) : 'none');
     const rows = found.filter(isShown);
-    return refill(body, h('div', { class: 'wide whole' }, h('table', { class: 'list', id: 'clients' }, head([['Client', 'w5'], ['Protocol', 'w2'], ['Connected', 'num w2'], ['Holds', ''], ['Waits for', 'w4'], ['Backlog', 'num w2', 'Requests that were read and are not executed yet'], ['', 'num w3']]), h('tbody', null, rows.map(rowOf)))),
+    return refill(body, h('div', { class: 'wide whole' }, h('table', { class: 'list', id: 'clients' }, head([['Client', 'w5'], ['Protocol', 'w2'], ['Connected', 'num w2'], ['Holds', ''], ['Silent', 'num w2', 'Since the client last sent a request or took a reply'], ['Waits for', 'w4'], ['Backlog', 'num w2', 'Requests that were read and are not executed yet'], ['', 'num w3']]), h('tbody', null, rows.map(rowOf)))),
       rows.length < found.length ? h('p', { class: 'note' }, `${f.count(rows.length)} of ${f.many(found.length, 'client')} match.`) : '');
   }
   const view = list({

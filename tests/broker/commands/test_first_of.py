@@ -362,6 +362,6 @@ def test_operators_see_all_queues_of_a_wait_and_the_client_at_each() -> None:
     client = Client(world, protocols.memcache(Dialect.MEMCACHED), "10.0.0.7:1")
     world.clients.append(client)
     client.says(WAIT)
-    shown = views.clients(world.broker.sessions, world.broker.leases, 0, 10)
+    shown = views.clients(world.broker.sessions, world.broker.leases, lambda session: 0, 0, 10, world.now_ms)
     assert [each.waits_for for each in shown if each.state == "parked"] == ["a,b,c"]
     assert views.waiters(world.broker.queues.by_name["b"], 0, 10) == [views.WaiterView("10.0.0.7:1")]

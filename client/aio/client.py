@@ -377,7 +377,11 @@ class Client(Connecting):
         return reply
 
     async def _fetch(self, queue: Queues, wait_s: float, *, open: bool = False, peek: bool = False) -> Item | None:
-        request = fetch_request(queue, wait_s, open=open, peek=peek)
+        if isinstance(queue, str):  # the usual case, in fewer steps
+            wait_ms = milliseconds(wait_s) if wait_s else 0
+            request: Request = read(queue, wait_ms, open=open, peek=peek, with_id=True)
+        else:
+            request = fetch_request(queue, wait_s, open=open, peek=peek)
         if self._connection.state is ConnectionState.NEW:
             await self.connect()
         reply = await self._connection.request(request, wait_s)

@@ -74,14 +74,6 @@ class Connection(Generic[RequestT, ReplyT]):
             raise Busy(BUSY)
         self._outcome = Outcome.NOT_DONE
 
-    async def begin_in_turn(self, timeout_s: float) -> None:
-        """Begin an exchange when those of others have ended. Raises Busy if that takes too long."""
-        if self.state is ConnectionState.CLOSED or FORKS.count != self._forks:
-            self._refuse()
-        if not self._turn.acquire() and not await self._turn.wait(timeout_s):
-            raise Busy(BUSY)
-        self._outcome = Outcome.NOT_DONE
-
     def _refuse(self) -> NoReturn:
         raise ConnectionLost(self.why if self.state is ConnectionState.CLOSED else FORKED, Outcome.NOT_DONE)
 
@@ -153,8 +145,14 @@ class Connection(Generic[RequestT, ReplyT]):
                 await self.end()
 
     async def request_in_turn(self, request: RequestT, timeout_s: float) -> ReplyT:
-        """Return the reply to one request, when exchanges of others are over. `timeout_s` is for each of the two."""
-        await self.begin_in_turn(timeout_s)
+        """Return the reply to one request, when exchanges of others are over. `timeout_s` is for each of the two.
+        Raises Busy if others take too long.
+        """
+        if self.state is ConnectionState.CLOSED or FORKS.count != self._forks:
+            self._refuse()
+        if not self._turn.acquire() and not await self._turn.wait(timeout_s):
+            raise Busy(BUSY)
+        self._outcome = Outcome.NOT_DONE
         return await self._answered(request, timeout_s)
 
     async def send(self, requests: Sequence[RequestT]) -> None:

@@ -68,7 +68,7 @@ class Transport:
                 sent = 0
             if sent < len(data):
                 self._send_rest(memoryview(data)[sent:], send_timeout_s)
-            if not self._readable.poll(_limited(timeout_s) * 1000):
+            if not self._readable.poll((timeout_s if timeout_s < TIMEOUT_S_MAX else TIMEOUT_S_MAX) * 1000):
                 raise no_answer(timeout_s)
             return self._sock.recv(RECEIVE_BYTES)
 

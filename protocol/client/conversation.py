@@ -34,7 +34,7 @@ from staniel.protocol.client.replies import (
     parse_error,
     parse_head,
 )
-from staniel.protocol.client.requests import FINALS, PARSERS, encode, read
+from staniel.protocol.client.requests import FINALS, PARSERS, WRITERS, encode, read
 from staniel.protocol.memcache import requests as memcache
 from staniel.protocol.memcache.requests import Request
 
@@ -90,8 +90,9 @@ class Conversation:
         """
         if len(requests) == 1:  # the usual case, in fewer steps
             (request,) = requests
-            data = encode(request)
             kind = type(request)
+            write = WRITERS.get(kind)
+            data = encode(request) if write is None else write(request)  # without a writer `encode` refuses it
             if kind in FINALS and not (kind in _WITH_NOREPLY and request.noreply):  # type: ignore[union-attr]
                 self._expected.append(request)
             return data

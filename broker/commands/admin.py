@@ -13,6 +13,7 @@ from staniel.broker.commands import changes
 from staniel.broker.commands.batches import BatchCommand, ChunkedReply, ExpireBatch, PieceCommand
 from staniel.broker.config.load import ReloadError
 from staniel.broker.operations.move import RunningMove, move_error
+from staniel.broker.operations.running import OperationRequest
 from staniel.broker.session import Session
 from staniel.broker.status import ServerStatus, by_name
 from staniel.protocol.memcache import requests as memcache
@@ -219,7 +220,8 @@ def move(session: Session, request: memcache.Move, now_ms: int) -> None:
         return
 
     operations, by = session.broker.operations, session.broker.audit.requester(session)
-    running = RunningMove(operations, by, source, request.target, request.count, now_ms)
+    asked = OperationRequest(by, "move", request.count, undoably=False)
+    running = RunningMove(operations, asked, source, request.target, now_ms)
 
     def answer(now_ms: int) -> None:
         for queue in (source, queues.find(request.target)):

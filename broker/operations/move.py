@@ -8,12 +8,10 @@ copies, so that an undo finds them again (moved_back.py).
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 from zlib import crc32
 
 from staniel.broker import access
-from staniel.broker.operations.audit import Requester
-from staniel.broker.operations.running import CANCELLED, CUT_OFF, Operations
+from staniel.broker.operations.running import CANCELLED, CUT_OFF, OperationRequest, Operations
 from staniel.broker.operations.transfer import (
     BYTES_PER_SLICE,
     ITEMS_PER_SLICE,
@@ -23,7 +21,8 @@ from staniel.broker.operations.transfer import (
     SliceUnderWay,
     TransferOperation,
 )
-from staniel.broker.selection.chosen import PASSED_PER_TURN, RETURNED_PER_TURN, Chosen, Head
+from staniel.broker.operations.undo import OperationHead, UndoRecord
+from staniel.broker.selection.chosen import PASSED_PER_TURN, RETURNED_PER_TURN, Head
 from staniel.journal.journals import Pinned, append_log, removal_log
 from staniel.journal.operation_file import OperationFile
 from staniel.journal.undo_file import FileNumber, Kept, Moving, MovingItem, Over, Settled, digest_of
@@ -35,9 +34,6 @@ from staniel.queues.names import name_error
 from staniel.queues.queue import Queue, QueueState
 from staniel.queues.registry import QueueRefused, Queues, TryNextTurn
 from staniel.queues.stream.stream import StreamLine
-
-if TYPE_CHECKING:
-    from staniel.broker.operations.undo import UndoRecord
 
 HELD_BACK_MAX = 20
 
@@ -60,34 +56,30 @@ class RunningMove(TransferOperation):
     def __init__(
         self,
         operations: Operations,
-        by: Requester,
+        request: OperationRequest,
         source: Queue,
         target: str,
-        count: int | None,
         now_ms: int,
-        name: str = "move",
-        *,
-        undoably: bool = False,
         record: UndoRecord | None = None,
-        chosen: Chosen | None = None,
     ) -> None:
-        """Begin a move. `record` is given if the move continues after a restart. `chosen`: the items to move, else the
-        first ones. Raises OSError if its file cannot be opened.
+        """Begin a move. `record` is given if the move continues after a restart. Raises OSError if its file cannot be
+        opened.
         """
-        self._chosen = chosen
+        chosen = self._chosen = request.chosen
         self._head = Head.NONE
         self._pinned: Pinned = []
         self._times_held_back = 0
         self._targets: dict[str, Queue] = {}  # of the slice that is set aside
         self._unsent = 0  # items that were set aside in this turn, and are not in a slice yet
-        self.takes_paused = undoably  # a pause is for clients, and so for memcache's `move` (docs/protocol.md)
+        self.takes_paused = request.undoably  # a pause is for clients, and so for memcache's `move` (docs/protocol.md)
         present = source.line.present if chosen is None else chosen.count
-        self.left = present if count is None else min(count, present)
+        self.left = present if request.count is None else min(request.count, present)
         number = operations.tools.audit.next_id() if record is None else record.id
-        super().__init__(operations, by, name, source, target, self.left, now_ms, number)
+        head = OperationHead(number, request.name, self.left, request.by)
+        super().__init__(operations, head, source, target, now_ms)
         self.sets_aside_of = source if chosen is not None else None
         self._bound = Bound(source)
-        self._is_kept = undoably and self.tools.undos.is_on
+        self._is_kept = request.undoably and self.tools.undos.is_on
         if record is not None:
             self._file = OperationFile(self.tools.group, self.tools.undos.folder, record.path)
             self.record, record.holder = record, self

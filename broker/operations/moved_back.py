@@ -28,7 +28,7 @@ from staniel.broker.operations.transfer import (
     SliceUnderWay,
     TransferOperation,
 )
-from staniel.broker.operations.undo import UndoRecord
+from staniel.broker.operations.undo import OperationHead, UndoRecord
 from staniel.journal.background import ReadPiece
 from staniel.journal.operation_file import OperationFile
 from staniel.journal.undo_file import (
@@ -129,7 +129,7 @@ class RunningReturn(TransferOperation):
         undoing = record.content.undoing
         number = undoing.id if undoing is not None else operations.tools.audit.next_id()
         total = record.content.counts()[0]
-        super().__init__(operations, by, "undo", source, record.queue, total, now_ms, number)
+        super().__init__(operations, OperationHead(number, "undo", total, by), source, record.queue, now_ms)
         self._is_homeward = record.content.began.is_homeward
         if self._is_homeward:
             self.queue_name, self.target = record.queue, ""

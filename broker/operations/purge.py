@@ -23,9 +23,10 @@ from staniel.broker import access
 from staniel.broker.events import Level
 from staniel.broker.operations.audit import Requester
 from staniel.broker.operations.deletions import DeletionRefused
-from staniel.broker.operations.running import CANCELLED, CUT_OFF, LOOK_AGAIN_MS, Operation, Operations
+from staniel.broker.operations.running import CANCELLED, CUT_OFF, LOOK_AGAIN_MS, Operation, OperationRequest, Operations
 from staniel.broker.operations.transfer import Bound, ClientsBeside, noted_position
-from staniel.broker.selection.chosen import RETURNED_PER_TURN, Chosen, Head
+from staniel.broker.operations.undo import OperationHead, UndoRecord
+from staniel.broker.selection.chosen import RETURNED_PER_TURN, Head
 from staniel.journal.background import CallbackTask, ReadPiece
 from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
 from staniel.journal.disk.fs import take_back
@@ -51,7 +52,6 @@ from staniel.queues.item import Delivery, Item, is_payload_gone
 from staniel.queues.queue import Queue, QueueState
 
 if TYPE_CHECKING:
-    from staniel.broker.operations.undo import UndoRecord
     from staniel.journal.disk.fs import File
 
 ITEMS_PER_SLICE = 192  # set aside in one turn and removed in another: less than a millisecond each
@@ -65,10 +65,8 @@ class FileOperation(Operation):
 
     record: UndoRecord
 
-    def __init__(
-        self, operations: Operations, by: Requester, name: str, queue: Queue, total: int, now_ms: int, number: int
-    ) -> None:
-        super().__init__(operations, by, name, queue.name, "", total, now_ms, number)
+    def __init__(self, operations: Operations, head: OperationHead, queue: Queue, now_ms: int) -> None:
+        super().__init__(operations, head, queue.name, "", now_ms)
         self.queue = queue
         self.undos = self.tools.undos
         self.task: CallbackTask | None = None
@@ -188,19 +186,17 @@ class RunningPurge(FileOperation):
     def __init__(
         self,
         operations: Operations,
-        by: Requester,
+        request: OperationRequest,
         queue: Queue,
-        count: int,
         now_ms: int,
-        name: str = "purge",
         record: UndoRecord | None = None,
-        chosen: Chosen | None = None,
     ) -> None:
-        """Begin a purge. `record` is given if the purge continues after a restart. `chosen`: the items to remove, else
-        the first ones. Raises OSError before any change.
-        """
+        """Begin a purge. `record` is given if the purge continues after a restart. Raises OSError before any change."""
+        count, chosen = request.count, request.chosen
+        if count is None:
+            count = queue.line.present
         number = operations.tools.audit.next_id() if record is None else record.id
-        super().__init__(operations, by, name, queue, count, now_ms, number)
+        super().__init__(operations, OperationHead(number, request.name, count, request.by), queue, now_ms)
         self.left = count
         self._bound = Bound(queue)
         self._clients = ClientsBeside(self.tools.clients.counters)
@@ -459,7 +455,7 @@ class RunningUndo(FileOperation):
     def __init__(self, operations: Operations, by: Requester, queue: Queue, record: UndoRecord, now_ms: int) -> None:
         undoing = record.content.undoing
         number = undoing.id if undoing is not None else operations.tools.audit.next_id()
-        super().__init__(operations, by, "undo", queue, record.content.counts()[0], now_ms, number)
+        super().__init__(operations, OperationHead(number, "undo", record.content.counts()[0], by), queue, now_ms)
         self.record = record
         record.holder = self
         self._items: list[Item] = []
@@ -593,7 +589,8 @@ class RunningDrop(Operation):
     """
 
     def __init__(self, operations: Operations, by: Requester, queue: Queue, count: int, now_ms: int) -> None:
-        super().__init__(operations, by, "purge", queue.name, "", count, now_ms, operations.tools.audit.next_id())
+        head = OperationHead(operations.tools.audit.next_id(), "purge", count, by)
+        super().__init__(operations, head, queue.name, "", now_ms)
         self.queue = queue
         self.begin(now_ms)
         self.tools.timers.soon(self)

@@ -8,11 +8,9 @@ home.
 from __future__ import annotations
 
 from staniel.broker import access
-from staniel.broker.operations.audit import Requester
 from staniel.broker.operations.move import RunningMove, move_error
-from staniel.broker.operations.running import Operations
+from staniel.broker.operations.running import OperationRequest, Operations
 from staniel.broker.operations.undo import UndoRecord
-from staniel.broker.selection.chosen import Chosen
 from staniel.queues.item import Item
 from staniel.queues.past import past_of
 from staniel.queues.queue import Queue
@@ -35,18 +33,12 @@ class RunningRedrive(RunningMove):
     def __init__(
         self,
         operations: Operations,
-        by: Requester,
+        request: OperationRequest,
         source: Queue,
-        count: int | None,
         now_ms: int,
-        *,
-        undoably: bool = True,
         record: UndoRecord | None = None,
-        chosen: Chosen | None = None,
     ) -> None:
-        super().__init__(
-            operations, by, source, "", count, now_ms, "redrive", undoably=undoably, record=record, chosen=chosen
-        )
+        super().__init__(operations, request, source, "", now_ms, record)
         self.takes_paused = True
 
     def _first_targets(self, now_ms: int) -> dict[str, Queue]:

@@ -7,7 +7,7 @@ from staniel.broker.operations.move import RunningMove
 from staniel.broker.operations.moved_back import RunningReturn
 from staniel.broker.operations.purge import RunningPurge, RunningUndo
 from staniel.broker.operations.redrive import RunningRedrive
-from staniel.broker.operations.running import Operation, Operations
+from staniel.broker.operations.running import Operation, OperationRequest, Operations
 from staniel.broker.operations.undo import UndoRecord
 from staniel.journal.undo_file import Over, UndoEnded, frame
 from staniel.queues.queue import Queue
@@ -39,26 +39,17 @@ def resume(operations: Operations, record: UndoRecord, now_ms: int) -> None:
         return
     source = _source(operations, record)
     by = Requester(began.client, began.protocol, began.user)
+    request = OperationRequest(by, began.operation, content.wanted, undoably=began.is_kept)
     if source is None:
         _end(operations, record)
         if not began.is_kept or not content.counts()[0]:
             operations.tools.undos.drop(record, "")
     elif began.is_homeward:
-        RunningRedrive(operations, by, source, content.wanted, now_ms, undoably=began.is_kept, record=record)
+        RunningRedrive(operations, request, source, now_ms, record)
     elif record.target:
-        RunningMove(
-            operations,
-            by,
-            source,
-            record.target,
-            content.wanted,
-            now_ms,
-            began.operation,
-            undoably=began.is_kept,
-            record=record,
-        )
+        RunningMove(operations, request, source, record.target, now_ms, record)
     else:
-        RunningPurge(operations, by, source, content.wanted, now_ms, began.operation, record)
+        RunningPurge(operations, request, source, now_ms, record)
 
 
 def _source(operations: Operations, record: UndoRecord) -> Queue | None:

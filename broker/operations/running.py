@@ -4,6 +4,7 @@ that began it, and continues when that client disconnects. Its id names it in th
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from enum import Enum
 
@@ -15,6 +16,7 @@ from staniel.broker.operations.audit import Audit, Requester, Result
 from staniel.broker.operations.deletions import Deletions
 from staniel.broker.operations.undo import OperationHead, Undos
 from staniel.broker.rights import Rights
+from staniel.broker.selection.chosen import Chosen
 from staniel.broker.status import StatusControl
 from staniel.broker.timers import Timers
 from staniel.broker.transfers import Transfers
@@ -113,32 +115,31 @@ class OperationTools(Struct, frozen=True, eq=False):
         return self.transfers.queues.calendar
 
 
-class Operation:
+class OperationRequest(Struct, frozen=True, eq=False):
+    """A request for an operation: who asks, the operation's name, and its items: the first `count` that wait (None:
+    all), or the `chosen` ones. `undoably`: it can be undone, and takes items from a paused queue, too.
+    """
+
+    by: Requester
+    name: str
+    count: int | None = None
+    chosen: Chosen | None = None
+    undoably: bool = True
+
+
+class Operation(ABC):
     """An operation and its progress. A subclass does its work in `on_timer`, a piece a turn, and calls `end`. For
     access checks and the audit log it stands for its client; `refuse_reads` and `refuse_writes` were checked before.
     """
 
     refuse_reads = refuse_writes = False
 
-    def __init__(
-        self,
-        operations: Operations,
-        by: Requester,
-        name: str,
-        queue: str,
-        target: str,
-        total: int,
-        now_ms: int,
-        number: int,
-    ) -> None:
+    def __init__(self, operations: Operations, head: OperationHead, queue: str, target: str, now_ms: int) -> None:
         self.operations = operations
         self.tools = operations.tools
-        self.by = by
-        self.id = number
-        self.name = name
+        self.id, self.name, self.total, self.by = head.id, head.name, head.total, head.by
         self.queue_name = queue
         self.target = target
-        self.total = total
         self.state = OperationState.RUNNING
         self.done = 0
         self.why = ""
@@ -176,9 +177,9 @@ class Operation:
     def status(self) -> StatusControl:
         return self.tools.clients.status
 
+    @abstractmethod
     def on_timer(self, now_ms: int) -> int | None:
         """Do a turn's piece of the work. Return its amount, as TimerOwner counts."""
-        raise NotImplementedError
 
     def stop(self, now_ms: int) -> bool:
         """Make the files ready for the next startup to continue, because the server stops. Return whether that

@@ -11,16 +11,16 @@ A queue without a journal needs no such order: a crash loses all of it.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from staniel.broker.counters import ServerCounters
-from staniel.broker.operations.audit import Requester
 from staniel.broker.operations.running import LOOK_AGAIN_MS, Operation, Operations
+from staniel.broker.operations.undo import OperationHead, UndoRecord
 from staniel.broker.share import Share
 from staniel.broker.transfers import ASIDE_BYTES_MAX
 from staniel.journal.group_commit import Deferrable, GroupMember
@@ -33,9 +33,6 @@ from staniel.journal.undo_file import Back, FileNumber, Head, Moving, file_numbe
 from staniel.queues.item import Delivery, Item
 from staniel.queues.queue import Queue, QueueState
 from staniel.queues.stream.stream import StreamLine
-
-if TYPE_CHECKING:
-    from staniel.broker.operations.undo import UndoRecord
 
 ITEMS_PER_SLICE = 128  # each step of one takes less than a millisecond
 BYTES_PER_SLICE = 256 << 10
@@ -119,18 +116,8 @@ class TransferOperation(Operation):
     way may have others.
     """
 
-    def __init__(
-        self,
-        operations: Operations,
-        by: Requester,
-        name: str,
-        source: Queue,
-        target: str,
-        total: int,
-        now_ms: int,
-        number: int,
-    ) -> None:
-        super().__init__(operations, by, name, source.name, target, total, now_ms, number)
+    def __init__(self, operations: Operations, head: OperationHead, source: Queue, target: str, now_ms: int) -> None:
+        super().__init__(operations, head, source.name, target, now_ms)
         self.source = source
         self.next_target = target
         self._announced: dict[str, None] = {}  # targets of slices
@@ -224,9 +211,9 @@ class TransferOperation(Operation):
         target, transfers = self.tools.queues.find(name), self.tools.transfers
         return not transfers.may_announce(name, self) or (target is not None and transfers.is_held_back(target))
 
+    @abstractmethod
     def _begin_slice(self, now_ms: int) -> int:
         """Set some items aside and `send` them, or call `stop_sending`. Return how many items were examined."""
-        raise NotImplementedError
 
     def stop_sending(self, why: str, now_ms: int) -> None:
         """Stop setting items aside because of `why`; the operation ends when the slices under way are settled."""
@@ -301,12 +288,12 @@ class TransferOperation(Operation):
             self.note_kept(slice_)
             self.after_file(partial(self._hand_back, slice_, log), now_ms)
 
+    @abstractmethod
     def note_kept(self, slice_: SliceUnderWay) -> None:
         """Write that the items behind the first `sent` stay in their queue. Until that is durable they must not be
         taken back: recovery would take the ended transaction of such an item for a removal, and an equal item for its
         copy.
         """
-        raise NotImplementedError
 
     def _hand_back(self, slice_: SliceUnderWay, log: Log | StreamWriter | None, now_ms: int) -> None:
         """Take back the items that stay in their queue. The frame that says so is durable."""
@@ -391,9 +378,9 @@ class TransferOperation(Operation):
             self.tools.transfers.end_announcing(target, self)
         self._announced.clear()
 
+    @abstractmethod
     def note_settled(self, slice_: SliceUnderWay) -> None:
         """Write that a slice is settled."""
-        raise NotImplementedError
 
     # the end
 
@@ -408,8 +395,9 @@ class TransferOperation(Operation):
             self.write(head)
         self.after_file(self._close_file, now_ms)
 
+    @abstractmethod
     def last_frames(self) -> list[Head]:
-        raise NotImplementedError
+        """Return the frames with which the file ends."""
 
     def _close_file(self, now_ms: int) -> None:
         self._end_announcing()
@@ -417,9 +405,9 @@ class TransferOperation(Operation):
             self._file.close()
         self.close(now_ms)
 
+    @abstractmethod
     def close(self, now_ms: int) -> None:
         """End the operation, whose file is complete and closed."""
-        raise NotImplementedError
 
     def stop(self, now_ms: int) -> bool:
         while self._ready:

@@ -29,7 +29,7 @@ from staniel.broker.operations.move import RunningMove, move_error
 from staniel.broker.operations.purge import RunningDrop, RunningPurge
 from staniel.broker.operations.redrive import RunningRedrive
 from staniel.broker.operations.resumption import begin_undo
-from staniel.broker.operations.running import Operation
+from staniel.broker.operations.running import Operation, OperationRequest
 from staniel.broker.operations.undo import UndoRecord
 from staniel.broker.selection.chosen import Chosen
 from staniel.broker.selection.search import ItemSearch
@@ -355,9 +355,7 @@ def purge(exchange: Exchange, now_ms: int) -> None:
         exchange.error(409, why)
         return
     try:
-        running = RunningPurge(
-            exchange.broker.operations, exchange.broker.audit.requester(exchange.session), queue, count, now_ms
-        )
+        running = RunningPurge(exchange.broker.operations, _request(exchange, "purge", count), queue, now_ms)
     except OSError as error:
         exchange.error(503, f"nothing was purged, the undo file cannot be made: {error.strerror}")
         return
@@ -381,8 +379,8 @@ def _purge_chosen(exchange: Exchange, body: PurgeBody, search: ItemSearch, now_m
         exchange.error(409, why)
         return
     try:
-        by = exchange.broker.audit.requester(exchange.session)
-        running = RunningPurge(exchange.broker.operations, by, queue, count, now_ms, chosen=search.chosen)
+        request = _request(exchange, "purge", count, search.chosen)
+        running = RunningPurge(exchange.broker.operations, request, queue, now_ms)
     except OSError as error:
         exchange.error(503, f"nothing was purged, the undo file cannot be made: {error.strerror}")
         return
@@ -410,6 +408,10 @@ def _meant(body: MoveBody | RedriveBody, source: Queue, search: ItemSearch | Non
     present = source.line.present if search is None else search.found
     count = _wanted(body.expected, present if body.count is None else min(body.count, present))
     return (count, None) if search is None else (chosen_count(search, count), search.chosen)
+
+
+def _request(exchange: Exchange, name: str, count: int, chosen: Chosen | None = None) -> OperationRequest:
+    return OperationRequest(exchange.broker.audit.requester(exchange.session), name, count, chosen)
 
 
 def _answer_later(exchange: Exchange, running: Operation, answer: Callable[[int], None], now_ms: int) -> None:
@@ -556,15 +558,8 @@ def _redrive_home(exchange: Exchange, source: Queue, body: RedriveBody, now_ms: 
 
 
 def _send_home(exchange: Exchange, source: Queue, body: RedriveBody, search: ItemSearch | None, now_ms: int) -> None:
-    count, chosen = _meant(body, source, search)
-    running = RunningRedrive(
-        exchange.broker.operations,
-        exchange.broker.audit.requester(exchange.session),
-        source,
-        count,
-        now_ms,
-        chosen=chosen,
-    )
+    request = _request(exchange, "redrive", *_meant(body, source, search))
+    running = RunningRedrive(exchange.broker.operations, request, source, now_ms)
 
     def answer(now_ms: int) -> None:
         exchange.operation = ""  # it is in the audit log already
@@ -621,11 +616,8 @@ def _begin_move(
     now_ms: int,
 ) -> None:
     queues = exchange.broker.queues
-    count, chosen = _meant(body, source, search)
-    by = exchange.broker.audit.requester(exchange.session)
-    running = RunningMove(
-        exchange.broker.operations, by, source, target, count, now_ms, operation, undoably=True, chosen=chosen
-    )
+    request = _request(exchange, operation, *_meant(body, source, search))
+    running = RunningMove(exchange.broker.operations, request, source, target, now_ms)
 
     def answer(now_ms: int) -> None:
         exchange.operation = ""  # it is in the audit log already
@@ -739,9 +731,7 @@ def delete(exchange: Exchange, now_ms: int) -> None:
         exchange.error(409, why)
         return
     try:
-        running = RunningPurge(
-            exchange.broker.operations, exchange.broker.audit.requester(session), queue, items, now_ms, DELETE
-        )
+        running = RunningPurge(exchange.broker.operations, _request(exchange, DELETE, items), queue, now_ms)
     except OSError as error:
         exchange.error(503, f"nothing was deleted, the undo file cannot be made: {error.strerror}")
         return

@@ -93,22 +93,15 @@ class StreamJournal:
     )
 
     def __init__(
-        self,
-        fs: Fs,
-        folder: str,
-        queue: str,
-        group: GroupCommit,
-        config: QueueConfig,
-        segments: StreamSegments,
-        tasks: TaskQueue,
+        self, queue: str, group: GroupCommit, config: QueueConfig, segments: StreamSegments, tasks: TaskQueue
     ) -> None:
-        self.fs = fs
-        self.folder = folder
+        self.fs = segments.fs
+        self.folder = segments.folder
         self.queue = queue
         self.group = group
         self.tasks = tasks
         self.segments = segments
-        self.writer = StreamWriter(fs, folder, queue, group, config, segments)
+        self.writer = StreamWriter(queue, group, config, segments)
         self.stream = Stream(self.writer, segments.last_id, config.max_memory_bytes)
         self.readers: dict[str, ReaderLog] = {}
         self._being_removed: dict[str, None] = {}  # segments whose removal may not have run yet
@@ -193,9 +186,8 @@ class StreamJournal:
         self.readers[self.queue] = self.readers.pop(DEFAULT_READER)
 
     def _add_reader(self, reader: str, position: Position, config: QueueConfig) -> ReaderLog:
-        reader_log = ReaderLog(self.fs, self.folder, self.queue, reader, self.group, config, self.segments, position)
+        reader_log = ReaderLog(self.writer, reader, config, position)
         reader_log.line = StreamLine(self.stream, position)
-        reader_log.writer = self.writer
         reader_log.readers = self.readers
         reader_log.on_policy_change = self.update_sync_policy
         self.readers[reader] = reader_log
@@ -426,7 +418,7 @@ class StreamJournals:
         return left
 
     def _family(self, queue: str, config: QueueConfig, segments: StreamSegments) -> StreamJournal:
-        family = StreamJournal(self.fs, self.folder, queue, self.group, config, segments, self.tasks)
+        family = StreamJournal(queue, self.group, config, segments, self.tasks)
         family.on_stuck = self.on_stuck
         self.families[queue] = family
         return family

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from staniel.journal.disk.fs import BROKEN_ERRNOS, File, Fs
+from staniel.journal.disk.fs import BROKEN_ERRNOS, File
 from staniel.journal.disk.replace_file import replace_and_open, replace_file
-from staniel.journal.group_commit import GroupCommit, is_stricter
+from staniel.journal.group_commit import is_stricter
 from staniel.journal.interval_set import IntervalSet
 from staniel.journal.libkestrel.appender import Appender
 from staniel.journal.libkestrel.files import queue_of_reader, reader_name, temp_name
 from staniel.journal.libkestrel.position import Position, can_append, encode_position, encode_reader_file
-from staniel.journal.libkestrel.segments import StreamSegments
 from staniel.journal.libkestrel.writer import StreamWriter
 from staniel.queues.changes import Change, Cleared, Confirmed, Removed
 from staniel.queues.config import QueueConfig
@@ -48,25 +47,16 @@ class ReaderLog(Appender):
         "writer",
     )
 
-    def __init__(
-        self,
-        fs: Fs,
-        folder: str,
-        queue: str,
-        name: str,
-        group: GroupCommit,
-        config: QueueConfig,
-        segments: StreamSegments,
-        position: Position,
-    ) -> None:
+    def __init__(self, writer: StreamWriter, name: str, config: QueueConfig, position: Position) -> None:
+        """Make the journal of a reader of `writer`'s family."""
         self._batch = 0
-        super().__init__(fs, folder, queue, group, config.sync_ms)
+        super().__init__(writer.fs, writer.folder, writer.queue, writer.group, config.sync_ms)
         self.name = name
-        self.path = f"{folder}/{self.file_name}"
-        self.segments = segments
+        self.path = f"{writer.folder}/{self.file_name}"
+        self.writer = writer
+        self.segments = writer.segments
         self.position = position
         self.line: StreamLine
-        self.writer: StreamWriter  # of the family
         self.readers: dict[str, ReaderLog]  # of the family, this one included, by name
         self.on_policy_change: Callable[[], None]  # the family must sync its segments as the strictest reader requires
         self.has_file = True

@@ -6,7 +6,7 @@ before an item that would make the current one longer than allowed.
 
 from __future__ import annotations
 
-from staniel.journal.disk.fs import BROKEN_ERRNOS, FULL_ERRNOS, File, Fs
+from staniel.journal.disk.fs import BROKEN_ERRNOS, FULL_ERRNOS, File
 from staniel.journal.group_commit import GroupCommit
 from staniel.journal.libkestrel.appender import Appender
 from staniel.journal.libkestrel.files import segment_name
@@ -43,10 +43,8 @@ class StreamWriter(Appender):
         "written_id",
     )
 
-    def __init__(
-        self, fs: Fs, folder: str, queue: str, group: GroupCommit, config: QueueConfig, segments: StreamSegments
-    ) -> None:
-        super().__init__(fs, folder, queue, group, config.sync_ms)
+    def __init__(self, queue: str, group: GroupCommit, config: QueueConfig, segments: StreamSegments) -> None:
+        super().__init__(segments.fs, segments.folder, queue, group, config.sync_ms)
         self.batch = 0
         self.segments = segments
         self.newest_number = 0

@@ -265,9 +265,7 @@ class Conversion:
         streams = self.spool.streams
         recovered = type(streams.recovery)(self.fs, self.folder, streams.recovery.damaged).recover(files, self.now_ms)
         config = QueueConfig()
-        family = StreamJournal(
-            self.fs, self.folder, self.queue, self.spool.group, config, recovered.segments, streams.tasks
-        )
+        family = StreamJournal(self.queue, self.spool.group, config, recovered.segments, streams.tasks)
         return {
             queue_of_reader(self.queue, reader): family.resume(reader, position, config).line
             for reader, position in recovered.readers.items()

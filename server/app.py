@@ -37,6 +37,7 @@ from staniel.server.gc_policy import GcPolicy
 from staniel.server.hub import Hub
 from staniel.server.interfaces import Security
 from staniel.server.keepalive import spare_slow_readers
+from staniel.server.listener import Endpoint
 from staniel.server.log import ServerLog
 from staniel.server.loop import Loop
 from staniel.server.machine import ListeningSocket, SystemMachine, file_bytes_max, own_name, raise_file_limit
@@ -185,7 +186,7 @@ async def open_service(
         is_of_spool = bound.of_spool is not None and sock is bound.of_spool[0]
         acceptor = ListeningSocket(sock, allowed_clients() if is_of_spool else None)
         reserve = Reserve.SPOOL if is_of_spool else Reserve.OPERATORS if wire.name == "admin" else Reserve.NONE
-        hub.listen(acceptor, wire, security if sock in bound.secure else None, reserve)
+        hub.listen(Endpoint(acceptor, wire, security if sock in bound.secure else None, reserve))
     notice.end()
     hello = greeting(bound, config, summary, steady_ms() - began_ms)
     failure = await run_until_stopped(Loop(hub, machine, gc_policy), hello, log, supervisor)

@@ -7,9 +7,11 @@ Clients of Unix sockets have no address and are not counted.
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from enum import IntEnum
 
 from staniel.broker.config.schema import ServerSettings
+from staniel.broker.limits_reached import LimitsReached
 
 NETWORK_BYTES = 8  # the part of an IPv6 address that its host cannot choose
 MAPPED = bytes(10) + b"\xff\xff"  # an IPv4 address on an IPv6 socket
@@ -45,11 +47,13 @@ class ConnectionLimits:
     """The counts and limits of connections. Connections with an unfinished handshake count too.
 
     `max_connections` and `reserved_connections` are the limits in force. `descriptors_max` is the number of descriptors
-    for clients.
+    for clients. `reached` counts the refusals; `on_room` is called when a connection has ended.
     """
 
-    def __init__(self, descriptors_max: int) -> None:
+    def __init__(self, descriptors_max: int, reached: LimitsReached) -> None:
         self._descriptors_max = descriptors_max
+        self.reached = reached
+        self.on_room: Callable[[int], None] = lambda now_ms: None
         self._count = 0
         self._counts: dict[str, int] = {}  # by address
         self._per_address_max: int | None = None
@@ -62,7 +66,7 @@ class ConnectionLimits:
         self._per_address_max = server.max_connections_per_address
         self.reserved_connections = min(server.reserved_connections, self._descriptors_max // 8)
         room = self._descriptors_max - Reserve.SPOOL * self.reserved_connections
-        self.max_connections = min(room, server.max_connections or room)
+        self.max_connections = self.reached.max_connections = min(room, server.max_connections or room)
 
     def has_room(self, reserve: Reserve) -> bool:
         """Return True if another client may be accepted, given the listener's reserve."""
@@ -83,10 +87,11 @@ class ConnectionLimits:
         if address := address_of(client):
             self._counts[address] = self._counts.get(address, 0) + 1
 
-    def remove(self, client: str) -> None:
-        """Count the end of a connection."""
+    def remove(self, client: str, now_ms: int) -> None:
+        """Count the end of a connection, which makes room for another one."""
         self._count -= 1
         address = address_of(client)
         others = self._counts.pop(address, 0) - 1
         if others > 0:
             self._counts[address] = others
+        self.on_room(now_ms)

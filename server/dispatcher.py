@@ -1,21 +1,26 @@
-"""The watched descriptors that are not those of connected clients: of listeners, handshakes and threads."""
+"""The watched descriptors that are not those of connected clients: of listeners, handshakes and threads. And the
+sockets to close at the end of a turn.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from staniel.server.interfaces import Poller
+from staniel.server.interfaces import Poller, Sock, close_quietly
 
 OnReady = Callable[[int], None]
 """A handler of an event, called with the present time in ms."""
 
 
 class Dispatcher:
-    """The handlers of watched descriptors."""
+    """The handlers of watched descriptors. `dropped`: the sockets to close at the end of the turn. Closed now, a
+    descriptor could become the next client's, and this turn's events would be taken for that client's.
+    """
 
     def __init__(self, poller: Poller) -> None:
         self._poller = poller
         self._handlers: dict[int, OnReady] = {}
+        self.dropped: list[Sock] = []
 
     def __len__(self) -> int:
         return len(self._handlers)
@@ -41,6 +46,12 @@ class Dispatcher:
         on_ready = self._handlers.get(fd)
         if on_ready is not None:
             on_ready(now_ms)
+
+    def close_dropped(self) -> None:
+        """Close the dropped sockets: the turn ends."""
+        for sock in self.dropped:
+            close_quietly(sock)
+        self.dropped.clear()
 
 
 def unregister_quietly(poller: Poller, fd: int) -> None:

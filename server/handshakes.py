@@ -11,16 +11,16 @@ import select
 from collections.abc import Callable
 
 from staniel.broker.events import CLIENT_EVENTS_MAX, EventSink, Level, RateLimitedSink
-from staniel.broker.limits_reached import LimitsReached
 from staniel.broker.timers import Timers
+from staniel.server.connection_limits import ConnectionLimits
 from staniel.server.dispatcher import Dispatcher
-from staniel.server.interfaces import HandshakeError, SecureSock, Security, Sock
-from staniel.server.listener import Listener
+from staniel.server.interfaces import HandshakeError, SecureSock, Sock
+from staniel.server.listener import Endpoint
 from staniel.server.read_schedule import ReadSchedule
 from staniel.server.timeouts import Grace
 
-Admit = Callable[[SecureSock, str, Listener, tuple[str, ...], int], None]
-"""A function that serves a client whose handshake is done: its socket, address, listener, names in its certificate, and
+Admit = Callable[[SecureSock, str, Endpoint, tuple[str, ...], int], None]
+"""A function that serves a client whose handshake is done: its socket, address, endpoint, names in its certificate, and
 the time in ms.
 """
 
@@ -36,12 +36,12 @@ WORK = 5_000  # a step in the timers' unit: some ten steps a turn, whatever the 
 class Handshake:
     """A handshake. `heard_ms` is when the client last sent bytes, or took some."""
 
-    def __init__(self, owner: Handshakes, sock: SecureSock, name: str, listener: Listener, timeout_ms: int) -> None:
+    def __init__(self, owner: Handshakes, sock: SecureSock, name: str, endpoint: Endpoint, timeout_ms: int) -> None:
         self.owner = owner
         self.sock = sock
         self.fd = sock.fileno()
         self.name = name
-        self.listener = listener
+        self.endpoint = endpoint
         self.watched = select.EPOLLIN
         self.heard_ms = self.due_ms = 0
         self.grace = Grace(timeout_ms)
@@ -52,7 +52,7 @@ class Handshake:
 
 class Handshakes:
     """The unfinished handshakes. `done` and `refused` count those that have ended. Each ends with a call of `admit`, or
-    of `discard` with its socket and address.
+    its socket is dropped, and its connection does not count any more.
     """
 
     def __init__(
@@ -60,10 +60,9 @@ class Handshakes:
         timers: Timers,
         dispatcher: Dispatcher,
         schedule: ReadSchedule,
-        limits: LimitsReached,
+        limits: ConnectionLimits,
         report: EventSink,
         admit: Admit,
-        discard: Callable[[Sock, str, int], None],
         elapsed_ns: Callable[[], int],
     ) -> None:
         self._timers = timers
@@ -71,7 +70,6 @@ class Handshakes:
         self._schedule = schedule
         self._limits = limits
         self._admit = admit
-        self._discard = discard
         self._elapsed_ns = elapsed_ns
         self._rate_limited = RateLimitedSink(report, CLIENT_EVENTS_MAX)
         self._under_way: dict[int, Handshake] = {}  # by descriptor, the oldest first
@@ -92,22 +90,24 @@ class Handshakes:
             handshake.due_ms = until_ms
             self._timers.set(handshake, max(until_ms, now_ms))
             return
-        self._limits.count("handshake_timeout")
+        self._limits.reached.count("handshake_timeout")
         self.refuse(handshake, "its handshake did not end within [tls] handshake_timeout", now_ms)
 
-    def begin_handshake(self, listener: Listener, security: Security, plain: Sock, name: str, now_ms: int) -> None:
+    def begin_handshake(self, endpoint: Endpoint, plain: Sock, name: str, now_ms: int) -> None:
         """Begin the handshake of a new client."""
+        security = endpoint.security
+        assert security is not None, "a client of a plain endpoint has no handshake"
         try:
             sock = security.wrap(plain)
         except OSError as error:
-            self._log_refusal(listener, name, error.strerror or str(error), now_ms)
-            self._discard(plain, name, now_ms)
+            self._log_refusal(endpoint, name, error.strerror or str(error), now_ms)
+            self._drop(plain, name, now_ms)
             return
         if len(self._under_way) >= HANDSHAKES_MAX:
             oldest = next(iter(self._under_way.values()))
-            self._limits.count("max_handshakes")
+            self._limits.reached.count("max_handshakes")
             self.refuse(oldest, "there were too many handshakes at a time, and this was the oldest", now_ms)
-        handshake = Handshake(self, sock, name, listener, security.timeout_ms)
+        handshake = Handshake(self, sock, name, endpoint, security.timeout_ms)
         self._under_way[handshake.fd] = handshake
         try:
             self._dispatcher.watch(handshake.fd, handshake.watched, lambda now_ms: self._on_ready(handshake, now_ms))
@@ -154,7 +154,7 @@ class Handshakes:
         if is_done and not sock.wants_write:
             self._forget(handshake)
             self.done += 1
-            self._admit(sock, handshake.name, handshake.listener, names, now_ms)
+            self._admit(sock, handshake.name, handshake.endpoint, names, now_ms)
             return
         if sock.read_bytes > HANDSHAKE_BYTES_MAX:
             self.refuse(handshake, f"it sent more than {HANDSHAKE_BYTES_MAX} bytes before its handshake ended", now_ms)
@@ -169,13 +169,17 @@ class Handshakes:
 
     def refuse(self, handshake: Handshake, why: str, now_ms: int) -> None:
         """Log why, and disconnect."""
-        self._log_refusal(handshake.listener, handshake.name, why, now_ms)
+        self._log_refusal(handshake.endpoint, handshake.name, why, now_ms)
         self._forget(handshake)
-        self._discard(handshake.sock, handshake.name, now_ms)
+        self._drop(handshake.sock, handshake.name, now_ms)
 
-    def _log_refusal(self, listener: Listener, client: str, why: str, now_ms: int) -> None:
+    def _drop(self, sock: Sock, client: str, now_ms: int) -> None:
+        self._dispatcher.dropped.append(sock)
+        self._limits.remove(client, now_ms)
+
+    def _log_refusal(self, endpoint: Endpoint, client: str, why: str, now_ms: int) -> None:
         self.refused += 1
-        address = listener.acceptor.name
+        address = endpoint.acceptor.name
         self._rate_limited(Level.WARNING, "tls.refused", now_ms, client=client, address=address, why=why)
 
     def _forget(self, handshake: Handshake) -> None:

@@ -32,13 +32,13 @@ from staniel.server.connection import (
     WAITS_FOR_SYNC,
     Connection,
 )
-from staniel.server.connection_limits import ConnectionLimits, Reserve
+from staniel.server.connection_limits import ConnectionLimits
 from staniel.server.disk_work import SyncRunner, TaskRunner
 from staniel.server.dispatcher import Dispatcher, unregister_quietly
 from staniel.server.handshakes import Handshakes
-from staniel.server.interfaces import Acceptor, Machine, SecureSock, Security, Sock, close_quietly
+from staniel.server.interfaces import Machine, SecureSock, Sock, close_quietly
 from staniel.server.latency_samples import LatencySamples
-from staniel.server.listener import UNWATCHED_HINT, Listener
+from staniel.server.listener import UNWATCHED_HINT, Endpoint, Listener
 from staniel.server.pending_bytes import PendingBytes
 from staniel.server.read_schedule import EVENTS_PER_TURN, GONE, READABLE, Event, ReadSchedule, behind
 from staniel.server.timeouts import ClientTimeouts
@@ -60,7 +60,7 @@ class Hub:
     """A server of a broker's clients: `turn` by turn until `is_stopping`, then `close`.
 
     `_active` has the connections whose replies are sent in this turn, `_backlogged` those with more requests,
-    `_holding` those with replies that wait for the disk. `_dropped` has sockets to close at the end of the turn.
+    `_holding` those with replies that wait for the disk. `_dropped` is the list of the dispatcher.
     """
 
     def __init__(self, broker: Broker, machine: Machine, clients_max: int) -> None:
@@ -77,13 +77,13 @@ class Hub:
         self._active: list[Connection] = []
         self._backlogged: dict[Connection, None] = {}
         self._holding: dict[Connection, None] = {}
-        self._dropped: list[Sock] = []
         self._queue_read_ns = self._rest_ns = 0  # when the queue was last read, and how long the rest took
         self._group = broker.group
         self._counters = broker.counters
         self._stopping = False
+        self.connection_limits = ConnectionLimits(clients_max, broker.limits)
+        self.connection_limits.on_room = self._resume_listeners
         self._make_parts(machine)
-        self.connection_limits = ConnectionLimits(clients_max)
         self._configure(0)
         broker.reloaded, broker.has_sent_all = self._on_reload, self._has_sent_all
         broker.step_clock.now_ns = machine.step_ns
@@ -94,11 +94,18 @@ class Hub:
         broker, timers, limits = self.broker, self.broker.timers, self.broker.limits
         self._schedule = schedule = ReadSchedule(self._connections, machine.waiting_bytes)
         self._dispatcher = dispatcher = Dispatcher(self._poller)
+        self._dropped = dispatcher.dropped
         self._timeouts = ClientTimeouts(timers, schedule, limits, self._hang_up, self.drop)
         self._pending = PendingBytes(timers, schedule, limits, broker.rate_limited, self.drop)
         self._tracked = self._pending.tracked
         self.handshakes = Handshakes(
-            timers, dispatcher, schedule, limits, broker.report, self._admit_secure, self._discard, self._elapsed_ns
+            timers,
+            dispatcher,
+            schedule,
+            self.connection_limits,
+            broker.report,
+            self._admit_secure,
+            self._elapsed_ns,
         )
         self._samples = LatencySamples(broker.latencies, broker.counters, broker.group, self._elapsed_ns)
         self._syncs = SyncRunner(
@@ -113,29 +120,10 @@ class Hub:
 
     # life
 
-    def listen(
-        self,
-        acceptor: Acceptor,
-        protocol: ProtocolSpec,
-        security: Security | None = None,
-        reserve: Reserve = Reserve.NONE,
-    ) -> None:
-        """Accept clients from a listening socket; with `security`, under TLS."""
-        broker = self.broker
-        listener = Listener(
-            acceptor,
-            protocol,
-            self._limits(),
-            security,
-            reserve,
-            connection_limits=self.connection_limits,
-            dispatcher=self._dispatcher,
-            timers=broker.timers,
-            limits_reached=broker.limits,
-            report=broker.report,
-            on_accept=self._on_accept,
-            close_soon=self._dropped.append,
-        )
+    def listen(self, endpoint: Endpoint) -> None:
+        """Accept clients of an endpoint."""
+        broker, limits = self.broker, self.connection_limits
+        listener = Listener(endpoint, limits, self._dispatcher, broker.timers, broker.report, self._on_accept)
         self._listeners.append(listener)
         listener.resume(self.clock.now_ms())
 
@@ -146,7 +134,6 @@ class Hub:
     def _configure(self, now_ms: int) -> None:
         server = self.broker.config.server
         self.connection_limits.configure(server)
-        self.broker.limits.max_connections = self.connection_limits.max_connections
         self._pending.configure(server, now_ms)
         self._timeouts.client_timeout_ms = server.client_timeout_ms
 
@@ -155,8 +142,6 @@ class Hub:
         self._configure(now_ms)
         self._resume_listeners(now_ms)
         limits = self._limits()
-        for listener in self._listeners:
-            listener.limits = limits
         for connection in self._connections.values():
             if connection.session.state is CLOSING:
                 self._active.append(connection)  # its user was removed
@@ -174,11 +159,11 @@ class Hub:
         """Return the sockets of all clients."""
         return [connection.sock for connection in self._connections.values()]
 
-    def _on_accept(self, listener: Listener, sock: Sock, name: str, now_ms: int) -> None:
-        if listener.security is not None:
-            self.handshakes.begin_handshake(listener, listener.security, sock, name, now_ms)
+    def _on_accept(self, endpoint: Endpoint, sock: Sock, name: str, now_ms: int) -> None:
+        if endpoint.security is not None:
+            self.handshakes.begin_handshake(endpoint, sock, name, now_ms)
         else:
-            self.admit(sock, name, listener.protocol, listener.limits, now_ms)
+            self.admit(sock, name, endpoint.protocol, self._limits(), now_ms)
 
     def admit(
         self,
@@ -220,23 +205,15 @@ class Hub:
         self._timeouts.start_idle(connection, self.clock.now_ms())
 
     def _admit_secure(
-        self, sock: SecureSock, name: str, listener: Listener, certificate: tuple[str, ...], now_ms: int
+        self, sock: SecureSock, name: str, endpoint: Endpoint, certificate: tuple[str, ...], now_ms: int
     ) -> None:
         """Serve a client whose handshake is done. Its first request may have come with the end of the handshake, which
         only a read can show.
         """
-        self.admit(sock, name, listener.protocol, listener.limits, now_ms, certificate)
+        self.admit(sock, name, endpoint.protocol, self._limits(), now_ms, certificate)
         connection = self._connections.get(sock.fileno())
         if connection is not None:
             self._read(connection, now_ms)
-
-    def _discard(self, sock: Sock, client: str, now_ms: int) -> None:
-        """Close a socket at the end of the turn; it makes room for another client. Closed now, its descriptor could
-        become the next client's, and this turn's events would be taken for that client's.
-        """
-        self.connection_limits.remove(client)
-        self._dropped.append(sock)
-        self._resume_listeners(now_ms)
 
     def _resume_listeners(self, now_ms: int) -> None:
         for listener in self._listeners:
@@ -280,14 +257,14 @@ class Hub:
         """Stop accepting, reply to every waiting client, sync every journal, close every socket."""
         now_ms = self.clock.now_ms()
         for listener in self._listeners:
-            close_quietly(listener.acceptor)
+            close_quietly(listener.endpoint.acceptor)
         self._listeners.clear()  # a connection dropped from here on makes no room for another
         self._syncs.stop(now_ms)
         self.broker.shutdown(now_ms)
         self.handshakes.close()
         for connection in list(self._connections.values()):
             self._send_last(connection)
-        self._close_dropped()
+        self._dispatcher.close_dropped()
         self._connections.clear()
         for worker in self._workers:
             worker.close()
@@ -376,7 +353,7 @@ class Hub:
         if self._samples.open:
             self._samples.end_sent()
         if self._dropped:
-            self._close_dropped()
+            self._dispatcher.close_dropped()
         if has_queued:
             self._rest_ns = self._elapsed_ns() - self._queue_read_ns
 
@@ -671,12 +648,8 @@ class Hub:
         del self._connections[connection.fd]
         del self._of_session[connection.session]
         unregister_quietly(self._poller, connection.fd)
-        self._discard(connection.sock, session.address, now_ms)
-
-    def _close_dropped(self) -> None:
-        for sock in self._dropped:
-            close_quietly(sock)
-        self._dropped.clear()
+        self._dropped.append(connection.sock)
+        self.connection_limits.remove(session.address, now_ms)
 
     def _release_held(self, now_ms: int) -> None:
         """Send replies that have waited for the disk."""

@@ -11,11 +11,11 @@ import select
 import socket
 from collections.abc import Callable
 
+from msgspec import Struct
+
 from staniel.broker.events import EventSink, Level, RateLimitedSink
-from staniel.broker.limits_reached import LimitsReached
 from staniel.broker.session import ProtocolSpec
 from staniel.broker.timers import Timers
-from staniel.protocol.limits import Limits
 from staniel.server.connection_limits import ConnectionLimits, Reserve
 from staniel.server.dispatcher import Dispatcher
 from staniel.server.interfaces import Acceptor, ClientRefused, Security, Sock
@@ -33,40 +33,36 @@ OF_ONE_CLIENT = frozenset((
 UNWATCHED_HINT = "see fs.epoll.max_user_watches and the machine's memory"
 
 
+class Endpoint(Struct, frozen=True, eq=False):
+    """An address, and what is served there. `security` is set for TLS."""
+
+    acceptor: Acceptor
+    protocol: ProtocolSpec
+    security: Security | None = None
+    reserve: Reserve = Reserve.NONE
+
+
 class Listener:
-    """A listener on one address. `limits` are those of its clients' requests. `security` is set for TLS. `is_watched`:
-    the poller watches it. It calls `on_accept` with itself, each client's socket and address, and the time in ms, and
-    `close_soon` with the socket of a refused client.
+    """A listener on one address. `is_watched`: the poller watches it. It calls `on_accept` with its endpoint, each
+    client's socket and address, and the time in ms.
     """
 
     def __init__(
         self,
-        acceptor: Acceptor,
-        protocol: ProtocolSpec,
-        limits: Limits,
-        security: Security | None,
-        reserve: Reserve,
-        *,
-        connection_limits: ConnectionLimits,
+        endpoint: Endpoint,
+        limits: ConnectionLimits,
         dispatcher: Dispatcher,
         timers: Timers,
-        limits_reached: LimitsReached,
         report: EventSink,
-        on_accept: Callable[[Listener, Sock, str, int], None],
-        close_soon: Callable[[Sock], None],
+        on_accept: Callable[[Endpoint, Sock, str, int], None],
     ) -> None:
-        self.acceptor = acceptor
-        self.protocol = protocol
-        self.limits = limits
-        self.security = security
-        self.reserve = reserve
-        self._connection_limits = connection_limits
+        self.endpoint = endpoint
+        self._acceptor = endpoint.acceptor
+        self._limits = limits
         self._dispatcher = dispatcher
         self._timers = timers
-        self._limits_reached = limits_reached
         self._rate_limited = RateLimitedSink(report)
         self._on_accept = on_accept
-        self._close_soon = close_soon
         self.is_watched = False
 
     def on_ready(self, now_ms: int) -> None:
@@ -75,8 +71,8 @@ class Listener:
             return
         failed = 0
         for _ in range(ACCEPTS_PER_TURN):
-            if not self._connection_limits.has_room(self.reserve):
-                self._limits_reached.count("max_connections")
+            if not self._limits.has_room(self.endpoint.reserve):
+                self._limits.reached.count("max_connections")
                 self._pause(
                     now_ms,
                     0,
@@ -85,7 +81,7 @@ class Listener:
                 )
                 return
             try:
-                sock, name = self.acceptor.accept()
+                sock, name = self._acceptor.accept()
             except BlockingIOError:
                 return
             except ClientRefused as refused:
@@ -97,40 +93,41 @@ class Listener:
                     continue
                 self._pause_after(error, now_ms)
                 return
-            if self._connection_limits.is_address_full(name, self.reserve):
+            if self._limits.is_address_full(name, self.endpoint.reserve):
                 self._refuse(sock, name, now_ms)
                 continue
-            self._connection_limits.add(name)
-            self._on_accept(self, sock, name, now_ms)
+            self._limits.add(name)
+            self._on_accept(self.endpoint, sock, name, now_ms)
 
     def _refuse(self, sock: Sock, name: str, now_ms: int) -> None:
         """Refuse a client whose address has too many connections. It gets an error if its protocol can send one before
         a request.
         """
         limit = "max_connections_per_address"
-        self._limits_reached.log_limit(limit, now_ms, client=name, address=self.acceptor.name)
+        self._limits.reached.log_limit(limit, now_ms, client=name, address=self._acceptor.name)
         try:
-            if self.security is None and (words := self.protocol.farewell(f"too many connections ({limit})")):
+            is_plain = self.endpoint.security is None
+            if is_plain and (words := self.endpoint.protocol.farewell(f"too many connections ({limit})")):
                 sock.send(words)
                 sock.shutdown(socket.SHUT_WR)
                 sock.recv(FIRST_BYTES)  # unread bytes would cause a reset, which discards the error
         except OSError:
             pass  # the client is gone, or has sent nothing yet
-        self._close_soon(sock)
+        self._dispatcher.dropped.append(sock)
 
     def resume(self, now_ms: int) -> None:
         """Watch for connections again, if one may be accepted."""
-        if self.is_watched or not self._connection_limits.has_room(self.reserve):
+        if self.is_watched or not self._limits.has_room(self.endpoint.reserve):
             return
         try:
-            self._dispatcher.watch(self.acceptor.fileno(), select.EPOLLIN, self.on_ready)
+            self._dispatcher.watch(self._acceptor.fileno(), select.EPOLLIN, self.on_ready)
             self.is_watched = True
         except FileExistsError:  # it could not be unwatched before
             self.is_watched = True
         except OSError as error:
             self._timers.set(self, now_ms + PAUSE_MS)
             hint = f"cannot watch for connections: {error.strerror}; {UNWATCHED_HINT}"
-            self._rate_limited(Level.WARNING, "accept.failed", now_ms, address=self.acceptor.name, hint=hint)
+            self._rate_limited(Level.WARNING, "accept.failed", now_ms, address=self._acceptor.name, hint=hint)
 
     def on_timer(self, now_ms: int) -> None:
         self.resume(now_ms)
@@ -139,7 +136,7 @@ class Listener:
         """Pause after a failed `accept`, which would fail again at once."""
         why = error.strerror or str(error)
         if error.errno in OUT_OF_FILES:
-            self._limits_reached.count("open_files")
+            self._limits.reached.count("open_files")
             why += ": raise the limit of open files (ulimit -n)"
         elif error.errno in FORBIDDEN:
             why += ": a firewall rule or security module forbids it"
@@ -147,7 +144,7 @@ class Listener:
 
     def _pause(self, now_ms: int, until_ms: int, event: str, hint: str) -> None:
         self.is_watched = False
-        self._dispatcher.unwatch(self.acceptor.fileno())
+        self._dispatcher.unwatch(self._acceptor.fileno())
         if until_ms:
             self._timers.set(self, until_ms)
-        self._rate_limited(Level.WARNING, event, now_ms, address=self.acceptor.name, hint=hint)
+        self._rate_limited(Level.WARNING, event, now_ms, address=self._acceptor.name, hint=hint)

@@ -109,7 +109,8 @@ class LimitRun(HubRun):
         hub, limits = self.world.hub, self.world.hub.connection_limits
         total = len(hub._connections) + len(hub.handshakes)
         for listener in hub._listeners:
-            door = listener.acceptor
+            door = listener.endpoint.acceptor
             assert isinstance(door, ListeningSock)
-            if door.waiting and total < limits.max_connections + listener.reserve * limits.reserved_connections:
+            reserved = listener.endpoint.reserve * limits.reserved_connections
+            if door.waiting and total < limits.max_connections + reserved:
                 raise Violation(Kind.UNANSWERED, f"{len(door.waiting)} clients wait outside, and there is room")

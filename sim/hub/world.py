@@ -15,6 +15,7 @@ from staniel.protocol.memcache.requests import Dialect
 from staniel.server.connection import Connection, ConnectionState
 from staniel.server.connection_limits import Reserve
 from staniel.server.hub import Hub
+from staniel.server.listener import Endpoint
 from staniel.server.timeouts import IdleTimeout, LingerTimeout
 from staniel.sim.disk.disk import Disk
 from staniel.sim.hub.net import Link, ListeningSock, Net, ServerSock
@@ -83,7 +84,7 @@ class HubWorld(World):
         self.net = self.machine.poller
         self.hub = Hub(self.broker, self.machine, clients_max)
         self.acceptor = ListeningSock(self.net)
-        self.hub.listen(self.acceptor, protocols.memcache(Dialect.MEMCACHED))
+        self.hub.listen(Endpoint(self.acceptor, protocols.memcache(Dialect.MEMCACHED)))
         self.admin_acceptor: ListeningSock | None = None
         self.secure_acceptor: ListeningSock | None = None
         self._secure_links: list[SecureLink] = []
@@ -101,7 +102,7 @@ class HubWorld(World):
         """Connect to the admin listener, which is open from then on."""
         if self.admin_acceptor is None:
             self.admin_acceptor = ListeningSock(self.net)
-            self.hub.listen(self.admin_acceptor, protocols.http(), None, Reserve.OPERATORS)
+            self.hub.listen(Endpoint(self.admin_acceptor, protocols.http(), None, Reserve.OPERATORS))
         link = Link()
         self.admin_acceptor.waiting.append(link)
         return link
@@ -110,7 +111,7 @@ class HubWorld(World):
         """Connect with TLS. Its listener is open from then on."""
         if self.secure_acceptor is None:
             self.secure_acceptor = ListeningSock(self.net)
-            self.hub.listen(self.secure_acceptor, protocols.memcache(Dialect.MEMCACHED), SimSecurity())
+            self.hub.listen(Endpoint(self.secure_acceptor, protocols.memcache(Dialect.MEMCACHED), SimSecurity()))
             self._context = client_context()
         link = SecureLink(self._context)
         self._secure_links.append(link)

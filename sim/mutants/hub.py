@@ -19,6 +19,7 @@ from staniel.protocol.memcache.parser import MemcacheParser, MemcacheState
 from staniel.queues.queue import Queue, QueueState
 from staniel.server.connection import Connection, ConnectionState
 from staniel.server.disk_work import TaskRunner
+from staniel.server.dispatcher import Dispatcher
 from staniel.server.hub import Hub
 from staniel.server.timeouts import ClientTimeouts
 from staniel.server.tls_socket import RECORD_BYTES_MAX, TlsSocket
@@ -71,7 +72,7 @@ def closed_at_once() -> Any:
 
 @mutant("the socket of a dropped client is never closed", "hub")
 def never_closed() -> Any:
-    return replaced(Hub, "_close_dropped", lambda right: lambda self: self._dropped.clear())
+    return replaced(Dispatcher, "close_dropped", lambda right: lambda self: self.dropped.clear())
 
 
 @mutant("the last event of a long batch is dropped, and its client not heard again", "hub")

@@ -32,7 +32,7 @@ from staniel.server.clock import ServerClock
 from staniel.server.connection import Connection, ConnectionState
 from staniel.server.disk_work import SyncLatency
 from staniel.server.hub import FREE_SHARE_NS, SHARE_NS, Hub
-from staniel.server.listener import ACCEPTS_PER_TURN
+from staniel.server.listener import ACCEPTS_PER_TURN, Endpoint
 from staniel.server.machine import ListeningSocket, SystemMachine
 from staniel.server.read_schedule import Event
 from tests.support.process import running
@@ -63,7 +63,7 @@ class Served:
         broker.recover(self.machine.clock.now_ms())
         self.hub = Hub(broker, self.machine, 100)
         self.listener = socket.create_server(("127.0.0.1", 0))
-        self.hub.listen(ListeningSocket(self.listener), protocols.memcache(Dialect.MEMCACHED))
+        self.hub.listen(Endpoint(ListeningSocket(self.listener), protocols.memcache(Dialect.MEMCACHED)))
         self.sync_fd, self.task_fd = self.machine.syncs.fd, self.machine.tasks.fd
 
     def pass_ns(self, ns: int) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from staniel.broker.limits_reached import LIMITS
+from staniel.broker.limits_reached import LIMITS, LimitsReached
 from staniel.server.connection_limits import ConnectionLimits, address_of
 from tests.server.admin.asking import Operator, SpoolConnection
 from tests.support.certificates import Authority
@@ -205,13 +205,13 @@ def test_what_counts_as_one_address(client: str, address: str) -> None:
 
 
 def test_an_address_without_connections_is_forgotten() -> None:
-    counts = ConnectionLimits(100)
+    counts = ConnectionLimits(100, LimitsReached(lambda *_, **__: None))
     for _ in range(3):
         counts.add("192.0.2.1:1")
     counts.add("unix:pid=1,uid=2")
     assert (len(counts._counts), counts.count("192.0.2.1:7")) == (1, 3)
     for _ in range(3):
-        counts.remove("192.0.2.1:1")
+        counts.remove("192.0.2.1:1", 0)
     assert (len(counts._counts), counts.count("192.0.2.1:7")) == (0, 0)
 
 

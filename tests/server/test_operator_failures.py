@@ -19,6 +19,7 @@ from staniel.broker.admin.http.routes import ROUTES, Route
 from staniel.broker.admin.sampler import Sampler
 from staniel.broker.config.load import Config
 from staniel.broker.events import Level
+from staniel.server.listener import Endpoint
 from staniel.server.machine import ListeningSocket
 from tests.server.test_hub import Served
 from tests.support.wire import Wire
@@ -34,7 +35,7 @@ class Admin(Served):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, "")
         self.door = socket.create_server(("127.0.0.1", 0))
-        self.hub.listen(ListeningSocket(self.door), protocols.http())
+        self.hub.listen(Endpoint(ListeningSocket(self.door), protocols.http()))
         self.events = list[tuple[Level, str, dict[str, object]]]()
         self.hub.broker.client_events._report = lambda level, event, /, **fields: self.events.append(  # type: ignore[assignment]
             (level, event, fields)

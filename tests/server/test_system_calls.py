@@ -17,13 +17,14 @@ from typing import Any
 
 import pytest
 import trio
+from msgspec.structs import replace
 
 from staniel.bench.own.hops import StandingClock
 from staniel.broker import protocols
 from staniel.journal.background import BackgroundTask
 from staniel.protocol.memcache.requests import Dialect
 from staniel.server.gc_policy import GcPolicy
-from staniel.server.listener import ACCEPTS_PER_TURN
+from staniel.server.listener import ACCEPTS_PER_TURN, Endpoint
 from staniel.server.loop import Loop
 from staniel.server.machine import ListeningSocket
 from staniel.server.sync_thread import WorkerThread
@@ -196,7 +197,7 @@ class Faulty(Served):
         self.hub._schedule._waiting_bytes = waiting_bytes
         self.listener = socket.create_server(("127.0.0.1", 0))
         acceptor = FaultyAcceptor(self.listener, self.faults)
-        self.hub.listen(acceptor, protocols.memcache(Dialect.MEMCACHED))
+        self.hub.listen(Endpoint(acceptor, protocols.memcache(Dialect.MEMCACHED)))
         self.poller.doors.add(self.listener.fileno())
 
     def settle(self, turns: int = 4) -> None:
@@ -301,7 +302,8 @@ def test_a_client_whose_handshake_cannot_be_watched_or_begun_is_dropped_alone(tm
 
     with faulty(tmp_path) as it, it.connect() as bystander:
         it.settle()
-        it.hub._listeners[-1].security = Fake()
+        listener = it.hub._listeners[-1]
+        listener.endpoint = replace(listener.endpoint, security=Fake())
         it.faults.armed[call] = errno.ENOMEM
         with it.connect() as victim:
             victim.say(b"hello")

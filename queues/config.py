@@ -6,6 +6,7 @@ broker/config/queue_settings.py makes the settings from the file: the queue's ow
 from __future__ import annotations
 
 from enum import Enum
+from operator import attrgetter
 from typing import Annotated
 
 from msgspec import Struct, field
@@ -90,9 +91,8 @@ class QueueConfig(Struct, frozen=True, kw_only=True):
     client_id_for_enqueue: Annotated[str, Values.TEXT] = field(name="white_list_client_id_for_enqueue", default="")
     enable_trace: Annotated[bool, Values.FLAG] = False
 
-    @property
-    def guards_head(self) -> bool:
-        """True if a setting may keep the head of the line from a client, or put another item before it: then a queue
-        looks before each read.
-        """
-        return bool(self.max_age_ms or self.open_timeout_ms or self.retry_delays_ms)
+
+read_head_guards = attrgetter("max_age_ms", "open_timeout_ms", "retry_delays_ms")
+"""Read the settings that may keep the head of the line from a client, or put another item before it. With any of them a
+queue looks before each read.
+"""

@@ -19,7 +19,7 @@ from operator import attrgetter
 from typing import Any
 from zlib import crc32
 
-from staniel.queues.config import QueueConfig
+from staniel.queues.config import QueueConfig, read_head_guards
 from staniel.queues.contents import QueueContents
 from staniel.queues.counters import QueueCounters
 from staniel.queues.interfaces import Admission, Journal, Reason, Timer, TransferSink
@@ -94,7 +94,8 @@ class QueueReads(QueueContents):
 
     def _update_head_is_free(self) -> None:
         """Compute the flag that says that only an item's own expiry can prevent the delivery of the head."""
-        self._head_is_free = not (self.gets_paused or self.config.guards_head or self.batched_aborts.groups)
+        is_guarded = any(read_head_guards(self.config))
+        self._head_is_free = not (self.gets_paused or is_guarded or self.batched_aborts.groups)
 
     # the end of a read
 

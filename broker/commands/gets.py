@@ -16,6 +16,7 @@ from staniel.broker.session import ITEMS_AT_ONCE, OUT_BYTES_PER_TURN, Reads, Ses
 from staniel.protocol.limits import LONG_ITEM_BYTES
 from staniel.protocol.memcache.commands import KEYS_AT_ONCE, key_of_many
 from staniel.protocol.memcache.item_requests import Get, without_ends
+from staniel.protocol.memcache.keys import fetches
 from staniel.protocol.memcache.requests import GetKeys, GetMany, GetSome
 from staniel.protocol.requests import Invalid
 from staniel.queues.deques import append, popleft
@@ -62,7 +63,7 @@ def get_with_care(session: Session, request: Get, now_ms: int) -> None:
         left = close_oldest(session, request.queue, request.open)
     elif request.abort:
         abort_oldest(session, request.queue, now_ms)
-    if not request.open and (request.close or request.abort):
+    if not request.open and (request.close or request.abort):  # keys.fetches, spelled out where each close comes by
         session.out.append(session.replies.end)
         return
     try:
@@ -151,7 +152,7 @@ class MultiKeyGet:
             if isinstance(single, Invalid):
                 self.session.out.append(single.reply)
                 return
-            if fetches(self.session, single) and not self._may_fetch(single, now_ms):
+            if may_bring_item(self.session, single) and not self._may_fetch(single, now_ms):
                 return
             self._expect(single)
             self.gets.append(single)
@@ -195,15 +196,14 @@ class MultiKeyGet:
         return queue is not None and not is_crowded(self.session, queue, now_ms, opens=single.open)
 
     def _expect(self, single: Get) -> None:
-        opens = single.open and fetches(self.session, single)
+        opens = single.open and may_bring_item(self.session, single)
         self.held[single.queue] = self._held_before(single) + opens
 
 
-def fetches(session: Session, single: Get) -> bool:
-    """Tell whether this key of a get of many can bring an item at all."""
-    if single.abort or (single.close and not single.open):
-        return False
-    return single.queue not in session.broker.queues.aliases
+def may_bring_item(session: Session, single: Get) -> bool:
+    """Tell whether this key of a get of many can bring an item at all. An alias has none."""
+    is_read = fetches(open=single.open, close=single.close, abort=single.abort)
+    return is_read and single.queue not in session.broker.queues.aliases
 
 
 def take_one_of_many(session: Session, single: Get, now_ms: int) -> bool:
@@ -214,7 +214,7 @@ def take_one_of_many(session: Session, single: Get, now_ms: int) -> bool:
         close_oldest(session, single.queue)
     held = session.reads.get(single.queue, ())
     full = single.open and len(held) >= session.max_open_reads
-    if full or not fetches(session, single):
+    if full or not may_bring_item(session, single):
         return True
     queue = session.broker.queues.by_name.get(single.queue)
     if queue is None or (
@@ -317,10 +317,10 @@ def approach(session: Session, request: Get, now_ms: int, nothing: Callable[[], 
         abort_oldest(session, request.queue, now_ms)
     if request.close:
         close_oldest(session, request.queue)
-    fetches = request.open or not (request.abort or request.close)
-    if fetches and not may_read(session, request):
+    is_read = fetches(open=request.open, close=request.close, abort=request.abort)
+    if is_read and not may_read(session, request):
         return None
-    if not fetches or request.queue in session.broker.queues.aliases:
+    if not is_read or request.queue in session.broker.queues.aliases:
         nothing()
         return None
     queue = queue_for(session, request.queue, now_ms, peeks=request.peek)

@@ -15,7 +15,7 @@ from staniel.protocol.client.replies import ReplyShape
 from staniel.protocol.memcache import requests as memcache
 from staniel.protocol.memcache.fields import DATE_S_MIN
 from staniel.protocol.memcache.item_requests import Get
-from staniel.protocol.memcache.keys import ALSO, ID_MAX, PUT_KEY, PUT_KEY_BYTES_MAX, QUEUES_MAX
+from staniel.protocol.memcache.keys import ALSO, ID_MAX, PUT_KEY, PUT_KEY_BYTES_MAX, QUEUES_MAX, fetches
 from staniel.protocol.memcache.meta_fields import Meta
 from staniel.protocol.memcache.requests import GetFirst, Request
 from staniel.protocol.words import INT32_MAX, INT32_MIN, UINT32_MAX
@@ -49,13 +49,14 @@ def _read(queue: str, wait_ms: int, open: bool, close: bool, abort: bool, peek: 
     if peek + abort + (open or close) > 1:
         raise ValueError("peek, abort and open or close exclude each other")
     _number(wait_ms, 0, INT32_MAX)
-    fetches = not abort and (open or not close)
-    options = [b"/t=%d" % wait_ms] if wait_ms and fetches else []
+    if not fetches(open=open, close=close, abort=abort):
+        wait_ms = 0
+    options = [b"/t=%d" % wait_ms] if wait_ms else []
     options += [
         word for is_set, word in ((close, b"/close"), (open, b"/open"), (abort, b"/abort"), (peek, b"/peek")) if is_set
     ]
     key = _queue(queue) + b"".join(options)
-    return Get(key, queue, wait_ms if fetches else 0, open, close, abort, peek, with_id)
+    return Get(key, queue, wait_ms, open, close, abort, peek, with_id)
 
 
 @lru_cache(maxsize=1024)

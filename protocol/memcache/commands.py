@@ -13,7 +13,16 @@ from staniel.protocol.limits import Limits
 from staniel.protocol.memcache import commands_meta
 from staniel.protocol.memcache.fields import NEVER, NOT_SECONDS, block_too_large, expiry, hang_up, refuse, seconds
 from staniel.protocol.memcache.item_requests import Get, SetHead
-from staniel.protocol.memcache.keys import ALSO, PUT_KEY, parse_first, parse_id, parse_key, parse_put_key, parse_some
+from staniel.protocol.memcache.keys import (
+    ALSO,
+    PUT_KEY,
+    fetches,
+    parse_first,
+    parse_id,
+    parse_key,
+    parse_put_key,
+    parse_some,
+)
 from staniel.protocol.memcache.meta_fields import PutKey
 from staniel.protocol.memcache.replies import replies_for
 from staniel.protocol.memcache.requests import (
@@ -149,8 +158,9 @@ def _get(words: list[bytes], limits: Limits) -> Parsed:
     count = parse_some(words[1])
     if isinstance(count, str):
         return refuse(count)
-    fetches = not get.abort and (get.open or not get.close)
-    return GetSome(get, count) if count is not None and count > 1 and fetches else get
+    if count is None or count == 1 or not fetches(open=get.open, close=get.close, abort=get.abort):
+        return get
+    return GetSome(get, count)
 
 
 def _get_many(keys: list[bytes], with_id: bool) -> GetMany | GetKeys | Invalid:

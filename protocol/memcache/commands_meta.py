@@ -17,6 +17,7 @@ from staniel.protocol.memcache.item_requests import Get, SetHead
 from staniel.protocol.memcache.keys import (
     PUT_KEY,
     OpenItem,
+    fetches,
     parse_first,
     parse_id,
     parse_key,
@@ -117,8 +118,8 @@ def parse_get(words: list[bytes], limits: Limits) -> Parsed:
         return MetaGet(get, meta, value=True)
     if get.open:
         return refuse(OPEN_NEEDS_V)
-    fetches = not (get.close or get.abort)
-    return MetaGet(Get(get.key, get.queue, get.wait_ms, peek=True) if fetches else get, meta, value=False)
+    is_peek = fetches(open=get.open, close=get.close, abort=get.abort)
+    return MetaGet(Get(get.key, get.queue, get.wait_ms, peek=True) if is_peek else get, meta, value=False)
 
 
 def _get_first(gets: tuple[Get, ...], meta: Meta, *, has_value: bool) -> MetaGetFirst | Invalid:

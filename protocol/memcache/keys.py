@@ -31,11 +31,18 @@ _FORBIDDEN = (
 )
 
 
+def fetches(*, open: bool, close: bool, abort: bool) -> bool:
+    """Tell whether a read with these options asks for an item. An abort, and a close without an open, only end an open
+    read. Such a read does not wait.
+    """
+    return not abort and (open or not close)
+
+
 def parse_key(key: bytes, with_id: bool = False) -> Get | str:
     """Return the read that `key` asks for, or why it is refused.
 
     Options come in any order and are case-sensitive; unknown and empty ones are ignored and the last `t=`
-    (milliseconds) counts. A read that fetches nothing (abort, or close without open) does not wait: its `wait_ms` is 0.
+    (milliseconds) counts. `wait_ms` is 0 if the read does not fetch an item, see `fetches`.
     """
     name, *options = key.split(b"/")
     if not name:
@@ -50,14 +57,14 @@ def parse_key(key: bytes, with_id: bool = False) -> Get | str:
     for pair, why in _FORBIDDEN:
         if pair <= names:
             return why
-    fetches = b"abort" not in names and (b"close" not in names or b"open" in names)
+    opens, closes, aborts = b"open" in names, b"close" in names, b"abort" in names
     return Get(
         key=key,
         queue=queue_name(name),
-        wait_ms=wait_ms if fetches and wait_ms is not None else 0,
-        open=b"open" in names,
-        close=b"close" in names,
-        abort=b"abort" in names,
+        wait_ms=wait_ms if wait_ms is not None and fetches(open=opens, close=closes, abort=aborts) else 0,
+        open=opens,
+        close=closes,
+        abort=aborts,
         peek=b"peek" in names,
         with_id=with_id,
     )

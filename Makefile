@@ -3,6 +3,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
+# The commit or branch since which `make quick` looks for changes; empty: the last commit and the working tree.
+SINCE ?=
 CONSTRAINTS ?= constraints.txt
 # Each file of tests runs in one of them. Three for two cores: a third of the time, tests wait for disks, clocks and the
 # end of processes. More ask for more memory, because some bring a Spark.
@@ -44,8 +46,8 @@ sanitized: $(DEV) ## Python with the hot path under AddressSanitizer: make sanit
 test: $(DEV) ## every test this machine can run: make test ARGS='-k journal'
 	@$(WITH_BYTECODE) $(VENV)/bin/pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
 
-quick: $(DEV) ## lint, types, import rules and the tests of what has changed, in 40 s: see docs/contributing/tests.md
-	@$(WITH_BYTECODE) $(VENV)/bin/python -m tests.quick $(ARGS)
+quick: $(DEV) ## lint, types, import rules and the tests of what has changed, in 40 s: make quick SINCE=main
+	@$(WITH_BYTECODE) $(VENV)/bin/python -m tests.quick $(if $(SINCE),--since $(SINCE)) $(ARGS)
 
 check: $(DEV) ## lint, format, types, import rules
 	$(VENV)/bin/ruff check .

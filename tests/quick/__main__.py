@@ -1,8 +1,8 @@
 """`python -m tests.quick`: lint, types, import rules, and the tests of what git says has changed.
 
-Changed is what differs from the commit at which the branch left main: commits, index, working tree, untracked files.
-pytest runs beside the other checks. No test begins in the last seconds of the budget, except those of a changed test
-file, the slow ones last. Exit status 1 if anything fails, 2 without git.
+Changed is what the last commit, the index and the working tree have changed, and untracked files; `--since main` takes
+all commits since the branch left main. pytest runs beside the other checks. No test begins in the last seconds of the
+budget, and no slow test at all; what is left out is named. Exit status 1 if anything fails, 2 without git.
 """
 
 from __future__ import annotations
@@ -30,23 +30,37 @@ COLLECTING = 0.5  # of the budget, for importing test files
 SHOWN_MAX = 8
 NO_TESTS = 5  # pytest's exit status if all tests were left out
 TIDY_FILES = "STANIEL_TIDY_FILES"
-MAIN = ("main", "origin/main")
+LAST = "HEAD~1"  # what the last commit and the working tree have changed
+MAINS = ("main", "origin/main")
 COMMANDS = ("ruff check .", "ruff format --check .")
-MENDED_BY = {"ruff check .": "make format, then by hand what is left", "ruff format --check .": "make format"}
+MENDED_BY = {
+    "ruff check .": "make format, which also breaks long lines; then by hand what is left: long comments and texts",
+    "ruff format --check .": "make format",
+}
 PYTHON_COMMANDS = ("lint-imports", "mypy --strict -p staniel")
 
 
-def git(*words: str) -> str:
+def git(*words: str, root: Path = ROOT) -> str:
     """Standard output of a git command; "" if it fails."""
-    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True).stdout
+    done = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True)
+    return done.stdout if done.returncode == 0 else ""
 
 
-def changed_files() -> tuple[str, list[str]]:
-    """Where the branch left main, for the reader, and the files that differ from there."""
-    bases = [(name, base) for name in MAIN if (base := git("merge-base", "HEAD", name).strip())]
-    name, base = bases[0] if bases else ("HEAD", "HEAD")
-    names = git("diff", "--name-only", "--no-renames", "-z", base) + git("ls-files", "-oz", "--exclude-standard")
-    return f"{name} ({base[:8]})" if bases else name, sorted({each for each in names.split("\0") if each})
+def changed_files(since: str, root: Path = ROOT) -> tuple[str, list[str]]:
+    """Return the base, for the reader, and the files that differ from it. The base is where the branch left `since`. In
+    a history without such a commit, only uncommitted files count.
+    """
+    base = git("merge-base", "HEAD", since, root=root).strip()
+    names = git("diff", "--name-only", "--no-renames", "-z", base or "HEAD", root=root)
+    names += git("ls-files", "-oz", "--exclude-standard", root=root)
+    return f"{since} ({base[:8]})" if base else "HEAD", sorted({name for name in names.split("\0") if name})
+
+
+def earlier_commits(root: Path = ROOT) -> tuple[str, int]:
+    """Return the name of the main branch, and how many commits before the last one are not in it."""
+    main = next((name for name in MAINS if git("rev-parse", "--verify", "-q", name, root=root)), "")
+    count = git("rev-list", "--count", f"{main}..{LAST}", root=root).strip() if main else ""
+    return main, int(count or 0)
 
 
 class Check:
@@ -88,7 +102,6 @@ def run_tests(selection: Selection, changed: list[str], began: float, budget: fl
     options = {
         "deadline": began + budget - LAST_S,
         "collect_until": began + budget * COLLECTING,
-        "whole": selection.changed_tests,
         "slow": [f"tests/{name}" for name in SLOWEST_FIRST],
         "report": f"{report}",
     }
@@ -127,19 +140,28 @@ def main() -> int:
     began = time.monotonic()
     parser = argparse.ArgumentParser(prog="make quick", description=__doc__)
     parser.add_argument("--seconds", type=float, default=BUDGET_S, help="the budget (default: %(default)s)")
+    parser.add_argument("--since", metavar="COMMIT", default=LAST, help="changed since when (default: %(default)s)")
     parser.add_argument("paths", nargs="*", help="take these files for changed, whatever git says")
     given = parser.parse_args()
     if not given.paths and not git("rev-parse", "HEAD"):
         print("there is no git history here that says what has changed; run: make check test", file=sys.stderr)
         return 2
-    base, changed = ("this command", given.paths) if given.paths else changed_files()
+    if given.since != LAST and not git("rev-parse", "--verify", "-q", f"{given.since}^{{commit}}"):
+        print(
+            f"git has no commit {given.since}; name a branch, a tag or a hash: make quick SINCE=main", file=sys.stderr
+        )
+        return 2
+    base, changed = ("this command", given.paths) if given.paths else changed_files(given.since)
     selection = select(changed, all_rows(), ROOT)
     count = len(selection.close) + len(selection.rest)
     print(f"changed since {base}: {len(changed)} files; {count} test files belong to them", flush=True)
+    main_branch, earlier = earlier_commits()
+    if earlier and not given.paths and given.since == LAST:
+        print(f"left out: {earlier} earlier commits that {main_branch} lacks; for all: make quick SINCE={main_branch}")
     for path in selection.without_row:
         print(f"no tests belong to {path}")
     if slow := [path for path in selection.changed_tests if "pytest.mark.slow" in (ROOT / path).read_text("utf-8")]:
-        print(f"has changed, so its slow tests run, too, and last: {', '.join(slow)}", flush=True)
+        print(f"has changed, and its slow tests are left out: make test ARGS={shlex.quote(' '.join(slow))}", flush=True)
     has_code = any(path.endswith((".py", ".toml")) for path in changed)
     commands = (*COMMANDS, *(PYTHON_COMMANDS if has_code else ()))
     if not has_code:

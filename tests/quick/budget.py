@@ -35,10 +35,8 @@ class Options(Struct):
     """When the last test may begin: a value of time.monotonic(), which all processes share."""
     collect_until: float
     """When the last file may be imported; some files take as long to import as to run."""
-    whole: list[str]
-    """Test files that run as a whole. Relative to the root, as all paths here."""
     slow: list[str]
-    """Test files of which each test counts as slow."""
+    """Test files of which each test counts as slow. Relative to the root, as all paths here."""
     report: str
     """Where to append a line for each test that is left out: why, a tab, the file."""
 
@@ -62,16 +60,14 @@ class Budget:
     @pytest.hookimpl(tryfirst=True)
     def pytest_pycollect_makemodule(self, module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
         path = module_path.relative_to(self.root).as_posix()
-        if time.monotonic() < self.options.collect_until or path in self.options.whole:
+        if time.monotonic() < self.options.collect_until:
             return None
         self.report([(Why.LATE, path)])
         return NotCollected.from_parent(parent, path=module_path)
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        slow = [(item, why) for item in items if (why := self.why_slow(item)) and not self.is_whole(item)]
-        # Those of changed files run, and last: the others have no time after them.
-        items.sort(key=lambda item: self.why_slow(item) is not None)
+        slow = [(item, why) for item in items if (why := self.why_slow(item))]
         if slow:
             self.report([(why, self.file_of(item)) for item, why in slow])
             left_out = {item for item, _ in slow}
@@ -81,7 +77,7 @@ class Budget:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
         """Pass over a test that would begin too late, by saying that it was run."""
-        if time.monotonic() < self.options.deadline or self.is_whole(item):
+        if time.monotonic() < self.options.deadline:
             return None
         self.report([(Why.LATE, self.file_of(item))])
         return True
@@ -94,9 +90,6 @@ class Budget:
         if SPARK_FIXTURES & set(getattr(item, "fixturenames", ())):
             return Why.SPARK
         return Why.SLOW if path in self.options.slow or item.get_closest_marker("slow") else None
-
-    def is_whole(self, item: pytest.Item) -> bool:
-        return self.file_of(item) in self.options.whole
 
     def file_of(self, item: pytest.Item) -> str:
         return item.path.relative_to(self.root).as_posix()

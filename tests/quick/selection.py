@@ -13,7 +13,7 @@ class Selection(NamedTuple):
     """What to run for a change. Paths are relative to the root."""
 
     changed_tests: list[str]
-    """Test files that have changed: they run as a whole, whatever they take."""
+    """Test files that have changed: they run first."""
     close: list[str]
     """The changed test files, those that import a changed module or are named after it, and those of every change."""
     rest: list[str]

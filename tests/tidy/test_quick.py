@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.quick.__main__ import COMMANDS, LAST, MENDED_BY, changed_files, earlier_commits
 from tests.quick.rows import ALWAYS, DOCUMENT, HEADING, Row, all_rows, read_rows, row_of
 from tests.quick.selection import files_of, select
 from tests.tidy.findings import ROOT, expect_none, line_of
@@ -106,19 +107,17 @@ CONFTEST += "def pytest_configure(config):\n"
 CONFTEST += (
     "    config.pluginmanager.register(Budget.from_file(config.getoption('--quick'), Path(__file__).parent))\n\n"
 )
-CONFTEST += "def pytest_runtest_call(item):\n"
-CONFTEST += "    Path(__file__).with_name('begun').open('a').write(f'{item.name}\\n')\n\n"
 CONFTEST += "@pytest.fixture\ndef spark(): pass\n"
 
 
-def run(folder: Path, left_s: float = 600, collect_s: float = 600, whole: tuple[str, ...] = ()) -> tuple[str, set[str]]:
+def run(folder: Path, left_s: float = 600, collect_s: float = 600) -> tuple[str, set[str]]:
     """Run the tests of `folder` as `make quick` does: pytest's last line, and the lines of the report."""
     (folder / "conftest.py").write_text(CONFTEST)
     (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n  slow: slow\n  programs: needs\n")
     for name, text in (("test_slow", SLOW), ("test_page", BROWSER), ("test_spark", SPARK)):
         (folder / f"{name}.py").write_text(text)
     now = time.monotonic()
-    options = {"deadline": now + left_s, "collect_until": now + collect_s, "whole": whole, "slow": []}
+    options = {"deadline": now + left_s, "collect_until": now + collect_s, "slow": []}
     (folder / "options").write_text(json.dumps(options | {"report": f"{folder / 'report'}"}))
     (folder / "report").touch()
     command = [sys.executable, "-c", f"import sys, pytest; sys.path.insert(0, {str(ROOT)!r}); sys.exit(pytest.main())"]
@@ -134,19 +133,63 @@ def test_what_is_slow_is_left_out_and_named(tmp_path: Path) -> None:
     assert report == {"marked slow\ttest_slow.py", "in a browser\ttest_page.py", "with Spark\ttest_spark.py"}
 
 
-def test_a_changed_test_file_runs_whole_even_late(tmp_path: Path) -> None:
-    last, report = run(tmp_path, left_s=-1, collect_s=-1, whole=("test_slow.py", "test_spark.py"))
-    assert last.startswith("3 passed")
-    assert report == {"out of time\ttest_page.py"}
-
-
-def test_slow_tests_of_a_changed_file_run_last(tmp_path: Path) -> None:
-    (tmp_path / "test_z.py").write_text("def test_z(): pass\n")
-    run(tmp_path, whole=("test_slow.py",))
-    begun = (tmp_path / "begun").read_text().split()
-    assert begun == ["test_brief", "test_z", "test_slow"]
+def test_a_file_that_would_be_imported_too_late_is_not_run_and_named(tmp_path: Path) -> None:
+    last, report = run(tmp_path, collect_s=-1)
+    assert "passed" not in last
+    assert report == {f"out of time\ttest_{name}.py" for name in ("slow", "page", "spark")}
 
 
 def test_what_would_begin_too_late_is_not_run_and_named(tmp_path: Path) -> None:
     last, report = run(tmp_path, left_s=-1)
     assert "passed" not in last and "out of time\ttest_slow.py" in report
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Path:
+    """A repository: `main` has one commit, a branch two more, and the working tree a changed and a new file."""
+
+    def git(*words: str) -> None:
+        identity = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
+        subprocess.run(["git", *identity, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    def commit(name: str) -> None:
+        (tmp_path / name).write_text("")
+        git("add", name)
+        git("commit", "-m", name)
+
+    git("init", "-b", "main")
+    commit("first.py")
+    git("checkout", "-b", "branch")
+    commit("second.py")
+    commit("third.py")
+    (tmp_path / "first.py").write_text("x = 1\n")
+    (tmp_path / "new.py").write_text("")
+    return tmp_path
+
+
+def test_the_last_commit_and_the_working_tree_count_as_changed(history: Path) -> None:
+    base, changed = changed_files(LAST, history)
+    assert base.startswith("HEAD~1 (") and changed == ["first.py", "new.py", "third.py"]
+    assert earlier_commits(history) == ("main", 1)
+
+
+def test_a_base_may_be_named(history: Path) -> None:
+    base, changed = changed_files("main", history)
+    assert base.startswith("main (") and changed == ["first.py", "new.py", "second.py", "third.py"]
+
+
+def test_after_the_first_commit_only_the_working_tree_counts(history: Path) -> None:
+    subprocess.run(["git", "checkout", "-f", "main"], cwd=history, check=True, capture_output=True)
+    assert changed_files(LAST, history) == ("HEAD", ["new.py"])
+    assert earlier_commits(history) == ("main", 0)
+
+
+def test_a_base_that_git_does_not_know_is_refused() -> None:
+    said = subprocess.run(
+        [sys.executable, "-m", "tests.quick", "--since", "no-such-branch"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert said.returncode == 2 and "make quick SINCE=main" in said.stderr
+
+
+def test_a_finding_of_lint_and_format_names_the_command_that_mends_it() -> None:
+    assert all("make format" in MENDED_BY[command] for command in COMMANDS)

@@ -16,7 +16,7 @@ class Outcome(Enum):
 
 
 class ClientError(Exception):
-    """The base of all errors of this package. `outcome` tells whether the request has had an effect."""
+    """The base of all errors of this package. `outcome` tells whether the request had an effect."""
 
     outcome = Outcome.NOT_DONE
 

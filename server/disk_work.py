@@ -1,11 +1,11 @@
 """The hub's work on the disk: syncs, which replies wait for, and background tasks.
 
 Two threads do it beside the turns, but the hub itself waits for a sync that will be brief. Handing a sync to the thread
-and back costs some 50 microseconds and a fight for the interpreter; for a disk that syncs within a few hundred it is
-better to wait at once, as redis does. For a slow disk it is not.
+and back costs about 50 µs, and the thread must get the interpreter back. So the hub waits itself for a disk that syncs
+within a few hundred µs, as redis does, and not for a slow one.
 
-Beside a busy hub a sync in the thread ends when the hub lets go of the interpreter, once or twice a turn, and seems to
-take that long. So where it may have been brief, one of many is waited for, which shows how long it takes.
+While the hub is busy, a sync in the thread ends only when the hub releases the interpreter, once or twice a turn, and
+so seems to take that long. Where it may have been brief, the hub waits for one sync of many itself, to measure it.
 """
 
 from __future__ import annotations

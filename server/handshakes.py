@@ -1,8 +1,8 @@
 """TLS handshakes of clients, a few in each turn.
 
 A connection with a session exists only after the handshake; until then a socket's cost is bounded here. A handshake
-takes up to a millisecond of OpenSSL's time, as much as a hundred requests: a crowd of new clients must not delay the
-connected ones.
+takes up to a millisecond of OpenSSL's time, as much as a hundred requests. With a few in each turn, a crowd of new
+clients does not delay the connected ones.
 """
 
 from __future__ import annotations

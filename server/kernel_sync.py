@@ -1,9 +1,9 @@
 """The write of a batch to the redo log as a request to the kernel (Linux AIO), for a Sync that consists of nothing
 else.
 
-After its sync, a thread of ours must get the interpreter back from a busy hub: with a hundred clients that took a dozen
-switches for each sync. The kernel's own worker needs none, and signals its end through the same eventfd. io_uring would
-work too, but containers often forbid it; they allow AIO.
+A thread must get the interpreter back from a busy hub after its sync; with a hundred clients that took a dozen switches
+for each sync. The kernel's own worker needs none, and signals the end through the same eventfd. io_uring would work
+too, but containers often forbid it; they allow AIO.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Samples of how long replies take: of a request, and of an item to a waiting client, one in SAMPLE_NS at most."""
+"""Samples of the latency of replies: of requests, and of deliveries to waiting clients, at most one in SAMPLE_NS."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The order in which clients are read: those with short requests first, those that send much behind them, each in its
-turn, and those for which a turn has no time in the next one.
+"""The order in which clients are read: first clients with short requests, then clients that send much, each in its
+turn. Clients for which a turn has no time are read in the next one.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The wait for a journal that the system refuses to open again: its file was closed for others, its changes must be
-written, and replies may rest on them. No client is served as long as that is tried.
+"""The wait for a journal that the system refuses to open again. Its file was closed to make room for others, its
+changes must be written, and replies may depend on them. No client is served while the server tries.
 """
 
 from __future__ import annotations

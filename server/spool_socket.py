@@ -1,9 +1,9 @@
 """The operators' socket of a spool: its name, and its permissions.
 
-It is an abstract Unix socket, so the spool has no file that confuses programs which copy folders, and a copy of a spool
-is never mistaken for the spool. Its name is made of the device and inode of the spool's own folder. Such a name has no
-file permissions, and any program can take it: so both ends ask the kernel for the identity of the other. Abstract names
-belong to a network namespace: a container has its own. Source: unix(7).
+The socket is an abstract Unix socket: the spool needs no socket file, which programs that copy folders could not
+handle, and a copy of a spool is never mistaken for the spool. Its name is made of the device and inode of the spool's
+own folder. Such a name has no file permissions, and any program can take it, so each end asks the kernel for the
+identity of the other. Abstract names belong to a network namespace: a container has its own. Source: unix(7).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The progress of a start, for commands and the supervisor. A server that recovers its spool serves no clients yet, so
 it writes its progress behind its name in the spool's lock file, which only the holder of the lock writes. It begins as
-soon as it holds the lock: on a slow disk the syncs before recovery take seconds.
+soon as it holds the lock, because on a slow disk the syncs before recovery take seconds.
 """
 
 from __future__ import annotations

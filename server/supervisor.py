@@ -1,5 +1,5 @@
-"""The notifications to systemd: the server serves, stops, and regularly that it is alive. Without systemd nothing is
-sent. Source: sd_notify(3), sd_watchdog_enabled(3).
+"""The notifications to systemd: that the server serves, that it stops, and, regularly, that it is alive. Without
+systemd nothing is sent. Source: sd_notify(3), sd_watchdog_enabled(3).
 """
 
 from __future__ import annotations

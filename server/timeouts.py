@@ -20,8 +20,8 @@ RENEWALS_MAX = 3  # a handshake has at most three messages, a login fewer
 
 
 class Grace:
-    """The time for a client to get in: `timeout_ms`, and as much again after each sign of life in that time, up to
-    RENEWALS_MAX times. A stalled server (a slow disk, SIGSTOP) reads late what was sent in time.
+    """The time for a handshake or a login: `timeout_ms`, and as much again after each sign of life in that time, up
+    to RENEWALS_MAX times. A stalled server (a slow disk, SIGSTOP) reads late what was sent in time.
     """
 
     __slots__ = ("_renewals", "_timeout_ms")

@@ -10,7 +10,7 @@ REASON_CHARACTERS_MAX = 8_000
 
 
 class GiveUp(Exception):
-    """Raised by a function: the item is a dead letter at once, it is not tried again."""
+    """The exception that a function raises to make its item a dead letter at once, without another try."""
 
 
 class DeadLetter(Struct, frozen=True):

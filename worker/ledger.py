@@ -1,5 +1,5 @@
-"""The ledger of a worker: which items run, which are done although their confirm has no answer, how often each has
-failed, and until when it rests. All lanes share one, because an item whose connection was lost may come again on
+"""The ledger of a worker: which items run, which are done although their confirm has no reply yet, how often each has
+failed, and until when it rests. All lanes share one ledger, because after a lost connection an item may be delivered to
 another lane.
 """
 
@@ -18,7 +18,7 @@ Key = tuple[int | None, int]
 
 
 class Standing(Enum):
-    """The standing of an item that has come."""
+    """The standing of a delivered item."""
 
     NEW = "new"
     RUNNING = "running"  # on another lane, whose connection was lost meanwhile

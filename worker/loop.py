@@ -1,4 +1,4 @@
-"""The event loop of a worker in the mode ASYNC, which what a function has started in the background cannot end."""
+"""The event loop of a worker in the mode ASYNC. Background tasks of a function cannot end it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 
 class LastingLoop(asyncio.SelectorEventLoop):
-    """A loop that goes on after SystemExit and KeyboardInterrupt, which asyncio lets through: a task or a callback of
-    one function would end the functions of all lanes. `tell` gets the traceback.
+    """A loop that continues after SystemExit and KeyboardInterrupt. asyncio lets them through, so a task or a callback
+    of one function would end the functions of all lanes. `tell` gets the traceback.
     """
 
     def __init__(self, tell: Callable[[str], None]) -> None:

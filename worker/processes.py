@@ -1,9 +1,10 @@
 """A function in processes: each lane has one, which is started by a lane's first item and again after its end.
 
-Parent and child talk by frames over pipes: 4 bytes of length, then the data of an item; back come a byte for the end, 4
-bytes of length, and the traceback. The child is started anew rather than forked, so it shares no connection, lock or
-thread with the worker. What the function starts has neither the pipes nor the child's signals: else the end of the
-child would not be seen while that lives, and a function that forks and returns twice would answer for the next item.
+Parent and child exchange frames over pipes. The parent sends 4 bytes of length and the data of an item; the child
+replies with a byte for the end, 4 bytes of length, and the traceback. The child is started anew rather than forked, so
+it shares no connection, lock or thread with the worker. Programs that the function starts get neither the pipes nor the
+child's signals. Otherwise the parent would not notice the end of the child while they live, and a function that forks
+and returns twice would reply for the next item.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class ProcessRunner:
-    """A runner in a process. What is interrupted is killed."""
+    """A runner in a process. An interrupted call is killed with its process."""
 
     def __init__(self, target: str, memory_max_bytes: int) -> None:
         self._target = target

@@ -44,7 +44,9 @@ DONE = Outcome(End.DONE)
 
 
 class FunctionInterrupted(BaseException):
-    """Raised in the thread of a function that takes too long. It is no Exception, so that functions do not catch it."""
+    """The exception that is raised in the thread of a function that takes too long. It is no Exception, so that
+    functions do not catch it.
+    """
 
 
 class Runner(Protocol):
@@ -68,8 +70,8 @@ def failure(error: BaseException, why: str = "") -> Outcome:
 
 
 class ThreadRunner:
-    """A runner in the lane's thread. What is interrupted gets an exception at its next step of Python: a function that
-    waits in C, as in a socket without a time-out, gets it when that ends.
+    """A runner in the lane's thread. An interrupted function gets an exception at its next step of Python. One that
+    waits in C, as in a socket without a time-out, gets it when the wait ends.
     """
 
     def __init__(self, function: Function) -> None:
@@ -123,8 +125,8 @@ class AsyncCall:
 
 
 class AsyncRunner:
-    """A runner on the event loop of the worker, of which each lane has a task. What is interrupted is cancelled; `run`
-    returns when it has ended, which is later, or never.
+    """A runner on the event loop of the worker, of which each lane has a task. An interrupted call is cancelled; `run`
+    returns when the call has ended, which is later, or never.
     """
 
     def __init__(self, function: Callable[[bytes], Awaitable[object]], portal: BlockingPortal) -> None:

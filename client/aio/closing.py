@@ -1,4 +1,4 @@
-"""The `async with` block of the clients, which closes them at its end."""
+"""The base classes of clients that an `async with` block connects and closes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Self
 
 
 class Closing:
-    """A client that its block closes. It connects when it is used."""
+    """A client that its block closes at the end. It connects with its first request."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -23,7 +23,7 @@ class Closing:
 
 
 class Connecting(Closing):
-    """A client that its block connects, too."""
+    """A client that its block connects at the beginning and closes at the end."""
 
     async def __aenter__(self) -> Self:
         await self.connect()

@@ -115,7 +115,7 @@ def _as_os_error(error: Exception) -> OSError:
 
 
 class Turn:
-    """The turn to use a connection: that of one task at a time."""
+    """The right to use a connection, which one task at a time has."""
 
     def __init__(self) -> None:
         self._is_taken = False
@@ -146,7 +146,7 @@ class Turn:
 
 
 class Places:
-    """The places of a pool. `is_over` once it is closed: no further place is given then."""
+    """The places of a pool. `is_over` once the pool is closed; then no further place is given."""
 
     def __init__(self, count: int) -> None:
         self.is_over = False

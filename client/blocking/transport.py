@@ -159,7 +159,7 @@ def open_transport(host: str, port: int, tls: ssl.SSLContext | None, timeout_s: 
 
 
 class Turn:
-    """The turn to use a connection: that of one thread at a time."""
+    """The right to use a connection, which one thread at a time has."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -172,7 +172,7 @@ class Turn:
 
 
 class Places:
-    """The places of a pool. `is_over` once it is closed: no further place is given then."""
+    """The places of a pool. `is_over` once the pool is closed; then no further place is given."""
 
     def __init__(self, count: int) -> None:
         self.is_over = False

@@ -31,8 +31,8 @@ class Held(NamedTuple):
 
 
 class QoS(virtual.QoS):
-    """The deliveries that are not ended. Nothing is put back as a copy: the server returns what a connection
-    had open.
+    """The deliveries that are not ended. No item is put back as a copy, because the server returns the open items of a
+    lost connection.
     """
 
     restore_at_shutdown = False

@@ -1,9 +1,8 @@
 """The reading of a channel's queues: lanes, the connections that watch them, and the one that holds what is read.
 
-A connection that waits for an item cannot end another one meanwhile. So each lane (a queue of the server that is
-consumed) has a connection that waits until there is something (`mg QUEUE/t=…`, which takes nothing), and one holder for
-all lanes opens items without a wait and ends them by id. Closing a watch loses nothing; closing a holder gives back
-what it held.
+While a connection waits for an item, it cannot end another one. So each lane (a queue of the server that is consumed)
+has a connection that waits until there is something (`mg QUEUE/t=…`, which takes nothing), and one holder for all lanes
+opens items without a wait and ends them by id. Closing a watch loses nothing; closing a holder gives back what it held.
 
     lane     means                                then
     READY    there may be items                   items are asked for while there is credit

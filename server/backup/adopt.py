@@ -1,4 +1,5 @@
-"""A new spool from the folder of another server: Kestrel's, libkestrel's or workq's. The folder is only read.
+"""The making of a new spool from the folder of another server: Kestrel's, libkestrel's or workq's. The folder is only
+read.
 
 First a survey reads every record. Then the files are copied unchanged, and a recovery, the one of a server's start,
 reads the copies. It must find as many items in each queue as the survey did.

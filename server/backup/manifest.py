@@ -23,7 +23,7 @@ class BackupError(Exception):
 
 
 class CallRefused(BackupError):
-    """The system refused a call on a store. That says nothing about the bytes that are stored."""
+    """The error after the system has refused a call on a store. The stored bytes may be sound."""
 
 
 class FilePart(Struct, frozen=True, forbid_unknown_fields=True):

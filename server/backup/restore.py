@@ -1,4 +1,6 @@
-"""A new spool from a backup. Until all of it is durable, a mark in it keeps servers away; a refused one is removed."""
+"""The making of a new spool from a backup. Until all of it is durable, a mark in it keeps servers away. A refused one
+is removed.
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ YES = click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not ask.")
 
 
 class CommandFailed(click.ClickException):
-    """An error because of which a command could not do its work. Exit code 1 is for what it has found."""
+    """An error that kept a command from doing its work: exit code 2. Exit code 1 reports a finding."""
 
     exit_code = 2
 
@@ -40,8 +40,8 @@ class DurationParam(click.ParamType[int]):
 
 
 class ExistingPath(click.Path):
-    """A path of something that exists. Where the system refuses to tell, the error says so: click.Path says then that
-    the path does not exist.
+    """A path of something that exists. If the system refuses to tell, the error says so; click.Path would say that the
+    path does not exist.
     """
 
     def __init__(self, *, file_okay: bool = True) -> None:

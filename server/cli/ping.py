@@ -18,11 +18,11 @@ COUNTS = ("paused_queues", "unreadable_queues", "unreadable_command_logs")
 
 
 class ServerSilent(TimeoutError):
-    """The port is open and nothing was received: the system accepts connections for a program that does not."""
+    """The error for an open port that sends nothing: the system accepts connections for a program that does not."""
 
 
 class ServerStarting(Exception):
-    """The server recovers its spool, and serves no clients yet; the text is its progress."""
+    """The state of a server that recovers its spool and serves no clients yet; the text is its progress."""
 
 
 class PingAnswer(Struct, frozen=True):
@@ -144,7 +144,7 @@ def _read_stats(version: str, lines: _Lines) -> PingAnswer:
 
 
 class _Lines:
-    """A conversation with one deadline: a server that sends a byte now and then does not prolong it."""
+    """A conversation with one deadline, which a server that sends a byte now and then does not prolong."""
 
     def __init__(self, sock: socket.socket, until_s: float) -> None:
         self._sock = sock

@@ -1,4 +1,5 @@
-"""The command `staniel journal verify`: can every byte of a spool's journals be read, and is it what was written?
+"""The command `staniel journal verify`, which checks that every byte of a spool's journals can be read and is
+unchanged.
 
 Options, the lock, and the output of findings; journal/tools/verify.py reads the files.
 """

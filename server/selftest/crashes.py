@@ -1,5 +1,5 @@
-"""A real server on the tested disk: killed repeatedly under load, its files torn, its writes and syncs made to fail.
-After each, every acknowledged item must be there once.
+"""The checks with a real server on the tested disk: it is killed under load, its files are torn, its writes and syncs
+fail. After each accident every acknowledged item must be there exactly once.
 """
 
 from __future__ import annotations
@@ -248,7 +248,7 @@ class Failing(OsFs):
 
 
 class FailingFile:
-    """A file of that disk."""
+    """A file of a Failing disk."""
 
     def __init__(self, file: File, fs: Failing) -> None:
         self._file, self._fs = file, fs

@@ -1,5 +1,6 @@
-"""The power-cut test, in two steps: numbers are put and printed once they are acknowledged, until the plug is pulled;
-then the folder is verified. Only this shows whether a disk lies about its cache. diskchecker.pl works the same way.
+"""The power-cut test, in two steps. The first puts numbers, and prints each when it is acknowledged, until the plug is
+pulled; the second verifies the folder. Only this test shows whether a disk lies about its cache. diskchecker.pl works
+the same way.
 """
 
 from __future__ import annotations

@@ -325,6 +325,18 @@ def page_piles_up() -> Any:
     return replaced(PageEvents, "_send_next", make)
 
 
+@mutant("a page that awaits more is not told that it has all", "hub-full-targets")
+def page_awaits_for_nothing() -> Any:
+    def make(right: Any) -> Any:
+        def send_event(self: PageEvents, now_ms: int) -> None:
+            self._awaits_more = False
+            right(self, now_ms)
+
+        return send_event
+
+    return replaced(PageEvents, "_send_event", make)
+
+
 @mutant("a client's time is over before what it said in it has been read", "hub-stopped")
 def silence_is_believed() -> Any:
     def make(right: Any) -> Any:

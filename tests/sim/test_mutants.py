@@ -81,6 +81,7 @@ FROM = {
     "a rewritten journal has no pasts": 373,
     "a sync without room in a rewrite counts as a full disk": 266,
     "a deleted queue stays on pages": 300,
+    "a page that awaits more is not told that it has all": 15004118,
     "the mark of a failed sync is left half written and believed where there is no room": 135,
     "any number of clients may wait": 44,
     "a client that waits keeps its place when its rights end": 40,

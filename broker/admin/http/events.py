@@ -35,10 +35,10 @@ SPARKS = 100  # queues in one event with their last ten minutes, 20 us each
 
 class PageEvent(Struct, frozen=True):
     """An event, as the API's description shows it. `at_ms`: the server's time. `is_first`: discard what earlier events
-    said. `more`: further rows follow at once. The first event has `server` and `fields`; `health`, `totals`, `disk` and
-    `load` come in it and whenever they change. `rows`: the queues that have changed, each an array of the values of
-    `fields`, or its name alone once it is deleted. `sparks`: for queues, the largest depth of the last ten minutes, and
-    the depth every 10 s as letters (see `HistoryRing.spark`).
+    said. `more`: the page does not have all queues yet, and the next event follows at once. The first event has
+    `server` and `fields`; `health`, `totals`, `disk` and `load` come in it and whenever they change. `rows`: the queues
+    that have changed, each an array of the values of `fields`, or its name alone once it is deleted. `sparks`: for
+    queues, the largest depth of the last ten minutes, and the depth every 10 s as letters (see `HistoryRing.spark`).
     """
 
     at_ms: int
@@ -65,6 +65,7 @@ class PageEvents:
         self._epoch = -1
         self._known = 0
         self._is_caught_up = False  # the first rows have been sent
+        self._awaits_more = False  # the last event that was sent has `more`
         self._sparks: deque[Seen] = deque()  # queues whose last ten minutes have not been sent
         self._told: dict[str, bytes] = {}  # the server's state as last sent
         self._sent_ms = now_ms
@@ -123,7 +124,9 @@ class PageEvents:
             pieces.append(b'"rows":[' + b",".join(rows) + b"]")
         if sparks:
             pieces.append(b'"sparks":' + replies.encode(sparks))
-        if len(pieces) > 1 or now_ms - self._sent_ms >= ALIVE_MS:
+        # A page that awaits more is told when it has all, also if nothing has changed since.
+        if len(pieces) > 1 or self._awaits_more or now_ms - self._sent_ms >= ALIVE_MS:
+            self._awaits_more = more
             self._session.batch = max(self._session.batch, sampler.batch)
             self._exchange.add(b"data: {" + b",".join(pieces) + b"}\n\n")
             self._exchange.flush()

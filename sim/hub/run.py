@@ -310,7 +310,7 @@ class HubRun(History):
             self.clients.remove(client)
 
     def _hear(self, client: NetClient) -> None:
-        for answer in client.hear():
+        for answer in client.hear(may_time_out=self.ends_silent):
             self._answers += 1
             self._look_at(client, answer)
             self.ledger.hears(client, answer)

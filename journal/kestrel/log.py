@@ -366,8 +366,7 @@ class Log(Journal):
         OSError if there is no room for another file; nothing has changed then.
         """
         assert not self._unwritten and not self._pending
-        if self._restoring:
-            self.write()  # in a sealed file every SAVE_XID counts
+        self._restore_counter_now()
         number = max(now_ms, self.newest_number + 1)
         sealed, temp = layout.archive_name(self.name, number), layout.temp_name(self.name, number)
         fresh = create_empty(self.fs, f"{self.folder}/{temp}")
@@ -380,6 +379,19 @@ class Log(Journal):
         self.policy_bytes = 0
         self.seal_wanted = False
         self.rotations += 1
+
+    def _restore_counter_now(self) -> None:
+        """Write the records of `restore_counter`, because every SAVE_XID in a sealed file counts. Raises OSError."""
+        if not self._restoring:
+            return
+        file, before = self.file, self._size
+        try:
+            file.write(self._restoring)
+        except OSError:
+            take_back(self.fs, self.path, file, before)
+            raise
+        self._size = before + len(self._restoring)
+        self._restoring = b""
 
     def _rename_current(self, fresh: File, temp: str, sealed: str) -> None:
         try:
@@ -459,6 +471,7 @@ class Log(Journal):
         """Remove all files, archives included. Some of the files without the others would be another queue, so an empty
         pack first replaces all of them; it is removed last. Raises OSError; nothing has changed then.
         """
+        self._complete_current()
         number = self.newest_number + 1
         last, temp = layout.archive_name(self.name, number), layout.temp_name(self.name, number)
         pack = layout.pack_name(self.name, number)
@@ -474,6 +487,13 @@ class Log(Journal):
         except OSError as error:
             return Unremoved(removal, error)
         return None
+
+    def _complete_current(self) -> None:
+        """Make the current file as complete as a sealed one, because it has the name of one until the pack is there: a
+        power cut would leave a sealed file with a torn end. Raises OSError.
+        """
+        self.group.try_or_release_ballast(self._restore_counter_now)
+        self.file.sync()
 
     def _rename_to_pack(self, temp: str, last: str, pack: str) -> None:
         try:

@@ -83,6 +83,11 @@ def refused_files_forgotten() -> Any:
     return replaced(Log, "files_through", make)
 
 
+@mutant("a deletion gives a file that it has not synced the name of a sealed one", "half-packs")
+def current_left_unsynced() -> Any:
+    return replaced(Log, "_complete_current", lambda right: lambda self: None)
+
+
 @mutant("a pack that stops half way into its place ends the process with the scheduler's next step alone", "half-packs")
 @contextmanager
 def half_pack_noted() -> Iterator[None]:

@@ -52,6 +52,7 @@ FROM = {
     "a segment is cut in which a start may look for copies": 184,
     "a copy is looked for in a planned segment alone, which the system may refuse": 837,
     "a copy is looked for behind the highest number, also if no segment has it": 12025419,
+    "a deletion gives a file that it has not synced the name of a sealed one": 14009655,
     "a pack meets what an earlier one could not remove": 469,
     "a pack gets its last name though a file that it covers could not be removed": 38,
     "a pack forgets the files that the one before it could not remove": 1183,

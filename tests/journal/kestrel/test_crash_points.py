@@ -6,6 +6,7 @@ import pytest
 
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.replay import Replay
+from staniel.journal.spool import Spool
 from staniel.queues.config import JournalDialect, QueueConfig
 from staniel.queues.item import Item
 from staniel.queues.queue import Queue
@@ -191,6 +192,28 @@ def test_power_fails_during_a_delete_and_no_old_state_comes_back() -> None:
         service = interrupted(delete_it, stop)
         for how in crashes(5):
             assert recovered_state(service.disk.crash(how)) in [*service.possible(), EMPTY]
+
+
+def delete_it_before_a_sync(service: Service) -> None:
+    """Bytes of the current file are written and not durable when its queue is deleted."""
+    rotate_often(service)
+    service.put(2, size=1300)
+    service.spool.group.write(service.now_ms)
+    service.spool.erase(service.log, service.now_ms)
+
+
+def test_power_fails_during_a_delete_and_no_sealed_file_has_a_torn_end() -> None:
+    whole = steps_of(rotate_often)
+    for stop in range(whole[-1], steps_of(delete_it_before_a_sync)[-1] + 1):
+        service = interrupted(delete_it_before_a_sync, stop)
+        for how in crashes(10):
+            disk = service.disk.crash(how)
+            spool = Spool(disk, "s")
+            queues = spool.listing().kestrel
+            if "q" in queues:
+                damages = spool.recover("q", queues["q"], service.config, service.now_ms)[0].damages
+                assert {damage.file for damage in damages} <= {"q"}, (stop, how)
+            assert recovered_state(disk.kill()) in [*service.possible(), EMPTY], (stop, how)
 
 
 def test_a_deleted_queue_can_be_made_again_and_owes_nothing_to_the_first() -> None:

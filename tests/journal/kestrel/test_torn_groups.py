@@ -15,7 +15,7 @@ from staniel.queues.changes import Opened
 from staniel.queues.config import JournalDialect, QueueConfig
 from staniel.queues.item import Delivery, Item, item_with
 from staniel.queues.line import PlainLine
-from staniel.sim.disk.disk import Disk
+from staniel.sim.disk.disk import Disk, PowerCut
 from staniel.sim.disk.durable import Crash
 from tests.support.records import NOW_MS, addx, state, with_xid
 from tests.support.spool import Service, commit, content_of, new_disk, put_file, recover, recovered_state
@@ -51,6 +51,28 @@ def groups() -> list[tuple[str, bytes]]:
         ("a reserve with another number", encoder_at(41).opened(77)),
         ("a reserve with a number that wraps", encoder_at(41).opened(-(2**31))),
     ]
+
+
+@pytest.mark.parametrize(("name", "group"), groups())
+def test_power_fails_during_the_deletion_of_a_queue_whose_last_group_was_cut_off(name: str, group: bytes) -> None:
+    """The deletion gives the current file the name of a sealed one, in which every number counts."""
+    expected = state(started(with_xid(4, 41), WHOLE)[0])
+    for end in range(1, len(group)):
+        for steps in range(30):
+            disk = started(with_xid(4, 41) + group[:end], WHOLE)[2].kill()
+            spool, log, _ = recover(disk)
+            assert log is not None
+            disk.stop_at = len(disk.log) + steps
+            try:
+                spool.erase(log, NOW_MS)
+            except PowerCut:
+                assert state(recover(disk.crash(Crash.KEEP))[2]) in (expected, state(Replay(NOW_MS))), (
+                    name,
+                    end,
+                    steps,
+                )
+            else:
+                break
 
 
 @pytest.mark.parametrize(("name", "group"), groups())

@@ -89,6 +89,7 @@ class JobChecker:
                 raise Violation(Kind.INVENTED, f"job {number_of(id)} is served, and was not found: {record}")
         gone = {id: record for id, record in model.base.items() if id not in served}
         for id, record in gone.items():
+            self.times.ended(record)
             model.lapsed[id] = [*model.lapsed.get(id, ()), record]
         model.base = served
         model.now = dict(served)

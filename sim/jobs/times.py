@@ -35,9 +35,12 @@ class JobTimes:
         """Return when the job's lifetime ends."""
         return record.limit_ms
 
+    def ended(self, record: JobRecord) -> None:
+        """Note that a start does not serve this job, because it has found the job ended."""
+
     def is_doubtful(self, record: JobRecord) -> bool:
-        """Tell whether this start may have found the job ended, because the life before stopped while it stored a step
-        of the clock.
+        """Tell whether this start may have found the job ended: the life before stopped while it stored a step of the
+        clock, which may have brought the job so long ago that its lifetime is over.
         """
         return False
 
@@ -135,8 +138,18 @@ class WallJobTimes(JobTimes):
         clocks = self._clocks
         return max(-(-life.date_ns // NS_A_MS) + clocks.passed_ms - clocks.wall_ms, clocks.passed_ms)
 
+    def ended(self, record: JobRecord) -> None:
+        """Note that a start does not serve this job. If only the step in doubt explains that, the step has brought the
+        job: it stays ended, also for later starts and even if the wall clock is set back before time passes.
+        """
+        if self.is_doubtful(record) and self.limit_ms(record) > self._clocks.passed_ms:
+            self._lives[record.payload].comes_ms = self._clocks.doubt_ms
+
     def is_doubtful(self, record: JobRecord) -> bool:
-        return record.time_ns != 0 and self._clocks.doubt_ms is not None
+        clocks = self._clocks
+        if clocks.doubt_ms is None or not record.time_ns:
+            return False
+        return clocks.doubt_ms + record.ttl_ms <= clocks.passed_ms + TOLERANCE_MS
 
     def has_come(self, record: JobRecord, now_ms: int) -> bool:
         life = self._lives[record.payload]

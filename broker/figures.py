@@ -210,10 +210,16 @@ COUNT, BYTES, MS, SECONDS, TEXT = Unit.COUNT, Unit.BYTES, Unit.MS, Unit.SECONDS,
 FIGURES = (
     Figure("name", TEXT, attrgetter("queue.name")),
     Figure(
-        "items", COUNT, attrgetter("line.present"), stat="items", metric="items", help="Items that wait in the queue."
+        *("items", COUNT, attrgetter("queue.waiting_items")),
+        stat="items",
+        metric="items",
+        help="Items that wait in the queue.",
     ),
     Figure(
-        "bytes", BYTES, attrgetter("line.bytes"), stat="bytes", metric="bytes", help="Payload of the items that wait."
+        *("bytes", BYTES, attrgetter("queue.waiting_bytes")),
+        stat="bytes",
+        metric="bytes",
+        help="Payload of the items that wait.",
     ),
     Figure("age_ms", MS, QueueLook.age_ms),
     Figure(
@@ -245,10 +251,10 @@ FIGURES = (
     Figure(
         "delayed_items",
         COUNT,
-        lambda of: len(of.queue.delayed),
+        lambda of: len(of.queue.delayed) + len(of.queue.resting),
         stat="delayed_items",
         metric="delayed_items",
-        help="Items at rest before another try.",
+        help="Items at rest: before another try, or put with a delay.",
     ),
     Figure("leaving_items", COUNT, lambda of: len(of.queue.in_transfer) + (of.queue.transferring_head is not None)),
     Figure(

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from staniel.broker.commands import first_of, keyed_puts
+from staniel.broker.commands import delayed_puts, first_of, keyed_puts
 from staniel.broker.commands import memcache as commands
 from staniel.broker.commands import meta as meta_commands
 from staniel.broker.rights import Rights
@@ -23,7 +23,13 @@ from staniel.protocol.memcache.parser import MemcacheParser
 from staniel.protocol.memcache.replies import replies_for
 from staniel.protocol.memcache.requests import Dialect
 
-MEMCACHE_HANDLERS = {**commands.HANDLERS, **meta_commands.HANDLERS, **keyed_puts.HANDLERS, **first_of.HANDLERS}
+MEMCACHE_HANDLERS = {
+    **commands.HANDLERS,
+    **meta_commands.HANDLERS,
+    **keyed_puts.HANDLERS,
+    **delayed_puts.HANDLERS,
+    **first_of.HANDLERS,
+}
 
 
 def memcache(

@@ -70,8 +70,8 @@ class QueueTotals:
             self.add(queue)
 
     def add(self, queue: Queue) -> None:
-        self.items += queue.line.present
-        self.bytes += queue.line.bytes
+        self.items += queue.waiting_items
+        self.bytes += queue.waiting_bytes
         self.memory_bytes_max += queue.config.max_memory_bytes
         self.unreadable += queue.line.read_error is not None
 

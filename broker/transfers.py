@@ -37,6 +37,7 @@ from staniel.journal.libkestrel.writer import StreamWriter
 from staniel.journal.own_files import KeptFile
 from staniel.journal.spool import Spool
 from staniel.journal.transfer_log import TransferLog
+from staniel.queues.delays import delay_of
 from staniel.queues.interfaces import Admission, Reason
 from staniel.queues.item import Delivery, Item, item_with, past_bytes
 from staniel.queues.past import PAST_BYTES_MAX, Why, next_past
@@ -61,13 +62,14 @@ class Transfer(Struct, frozen=True):
 
     @property
     def past(self) -> bytes:
-        """The encoded past of the copy: the new past of a dead letter, or the own past of any other item, if it has
-        one. An item that expires into another queue gets no new past: Kestrel moves expired items, too, and its
-        journals hold the bare item.
+        """The encoded past of the copy: the new past of a dead letter, or the own past or delay of any other item, if
+        it has one. An item that expires into another queue loses its delay and gets no new past: Kestrel moves expired
+        items, too, and its journals hold the bare item.
         """
         taken = self.taken
         if self.reason is not Reason.DEAD:
-            return past_bytes(taken.item)
+            has_no_fact = self.reason is Reason.EXPIRED and delay_of(taken.item) is not None
+            return b"" if has_no_fact else past_bytes(taken.item)
         return next_past(taken.item, Why.DEAD, self.source.name, taken.deliveries, taken.client, self.left_ms)
 
     @property

@@ -22,9 +22,10 @@ from staniel.client.messages import (
     milliseconds,
     put_outcome,
     put_request,
+    put_requests,
     refusal_of,
     refused,
-    with_key,
+    with_options,
 )
 from staniel.client.monitoring import Monitoring
 from staniel.protocol.client.conversation import read
@@ -112,24 +113,26 @@ class Client:
     # put
 
     async def put(
-        self, queue: str, data: bytes, *, ttl_s: float | None = None, flags: int = 0, key: str = ""
+        self, queue: str, data: bytes, *, ttl_s: float | None = None, flags: int = 0, key: str = "", delay_s: float = 0
     ) -> PutOutcome:
         """Append an item. On return it is stored, as safely as the queue's sync policy says. Raises Full, Refused.
 
         `ttl_s` is rounded up to whole seconds. If the call is cancelled or raises ConnectionLost, the item may be
         stored or not. With a `key`, an idempotency key, it may be put again: an item that is there already is
-        ALREADY_STORED.
+        ALREADY_STORED. With `delay_s` no client gets it before that time has passed.
         """
-        (reply,) = await self._connection.request([with_key(put_request(queue, data, ttl_s, flags), key)])
+        (reply,) = await self._connection.request([with_options(put_request(queue, data, ttl_s, flags), key, delay_s)])
         return put_outcome(reply, queue)
 
-    async def put_many(self, queue: str, items: Sequence[bytes], *, ttl_s: float | None = None, flags: int = 0) -> None:
+    async def put_many(
+        self, queue: str, items: Sequence[bytes], *, ttl_s: float | None = None, flags: int = 0, delay_s: float = 0
+    ) -> None:
         """Append items in order, many to a round trip. Raises NotAllStored; a refused item does not stop the others.
 
         ConnectionLost says how many were `answered`. If the call is cancelled, the first items may be stored, any
         number of them.
         """
-        requests = [put_request(queue, data, ttl_s, flags) for data in items]
+        requests = put_requests(queue, items, ttl_s, flags, delay_s)
         failed: dict[int, Full | Refused] = {}
         answered = 0
         try:

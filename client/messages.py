@@ -13,7 +13,8 @@ from staniel.client.headers import ItemWithHeaders
 from staniel.protocol.client.replies import Answer, Error, Item, Reply
 from staniel.protocol.client.requests import TTL_MS_END, read, read_first
 from staniel.protocol.memcache.item_requests import Get, Set
-from staniel.protocol.memcache.requests import CLIENT_NAME_BYTES_MAX, ClientName, GetFirst, KeyedSet
+from staniel.protocol.memcache.keys import DELAY_MS_MAX
+from staniel.protocol.memcache.requests import CLIENT_NAME_BYTES_MAX, ClientName, DelayedSet, GetFirst, KeyedSet
 from staniel.protocol.words import INT32_MAX
 
 SETTLE_SECONDS = 5.0  # for the end of a reservation; then the connection closes instead
@@ -100,9 +101,18 @@ def put_request(queue: str, data: bytes, ttl_s: float | None, flags: int) -> Set
     return Set(queue, data, flags, expires_ms=int(time.time() * 1000) + ttl_ms)
 
 
-def with_key(request: Set, key: str) -> Set | KeyedSet:
-    """Return the put with an idempotency key, if there is one."""
+def with_options(request: Set, key: str, delay_s: float) -> Set | KeyedSet | DelayedSet:
+    """Return the put with an idempotency key and a delay, if there are any. Raises ValueError."""
+    if delay_s:
+        return DelayedSet(request, delay_ms_of(delay_s), key)
     return KeyedSet(request, key) if key else request
+
+
+def delay_ms_of(delay_s: float) -> int:
+    """Return a delay in milliseconds, rounded up. Raises ValueError."""
+    if not 0 <= delay_s <= DELAY_MS_MAX / 1000:
+        raise ValueError(f"a delay is a number of seconds from 0 to {DELAY_MS_MAX // 1000}: delay_s is {delay_s}")
+    return math.ceil(delay_s * 1000)
 
 
 def put_outcome(reply: Reply, queue: str) -> PutOutcome:
@@ -114,21 +124,25 @@ def put_outcome(reply: Reply, queue: str) -> PutOutcome:
     return PutOutcome.STORED
 
 
-def put_requests(queue: str, items: Sequence[bytes], ttl_s: float | None, flags: int) -> list[Set]:
-    """Return the requests of puts that differ in their data alone."""
+def put_requests(
+    queue: str, items: Sequence[bytes], ttl_s: float | None, flags: int, delay_s: float = 0
+) -> list[Set] | list[DelayedSet]:
+    """Return the requests of puts that differ in their data alone. Raises ValueError."""
     first = put_request(queue, b"", ttl_s, flags)
     ttl_ms, expires_ms = first.ttl_ms, first.expires_ms
-    return [Set(queue, data, flags, ttl_ms=ttl_ms, expires_ms=expires_ms) for data in items]
+    puts = [Set(queue, data, flags, ttl_ms=ttl_ms, expires_ms=expires_ms) for data in items]
+    delay_ms = delay_ms_of(delay_s)
+    return [DelayedSet(put, delay_ms) for put in puts] if delay_ms else puts
 
 
-def chunks_of(requests: list[Set]) -> list[list[Set]]:
+def chunks_of(requests: Sequence[Set] | Sequence[DelayedSet]) -> list[list[Set | DelayedSet]]:
     """Split requests, in order, into chunks of at most PIPELINE_ITEMS and PIPELINE_BYTES; a larger item is a chunk
     alone.
     """
-    chunks: list[list[Set]] = []
+    chunks: list[list[Set | DelayedSet]] = []
     room_bytes = 0
     for request in requests:
-        size = len(request.data)
+        size = len(request.set.data if isinstance(request, DelayedSet) else request.data)
         if not chunks or size > room_bytes or len(chunks[-1]) == PIPELINE_ITEMS:
             chunks.append([])
             room_bytes = PIPELINE_BYTES

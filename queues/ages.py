@@ -30,10 +30,10 @@ def ready_ms(queue: Queue, now_ms: int) -> int:
 
 
 def oldest_ms(queue: Queue, now_ms: int) -> int:
-    """Return the age of the oldest item in the queue: in the line, open, delayed, or in transfer to another queue; 0 if
-    there is none.
+    """Return the age of the oldest item in the queue: in the line, open, delayed, at rest, or in transfer to another
+    queue; 0 if there is none.
     """
-    aside = (queue.open_reads.values(), queue.delayed.values(), queue.in_transfer.values())
+    aside = (each.values() for each in (queue.open_reads, queue.delayed, queue.resting, queue.in_transfer))
     items = [delivery.item for reads in aside for delivery in islice(reads, LOOK_MAX)]
     if queue.transferring_head is not None:
         items.append(queue.transferring_head.item)

@@ -12,8 +12,8 @@ cdef class QueueContents:
     cdef public Journal journal
     cdef public Line line
     cdef public object open_reads, transferring_head
-    cdef public dict delayed, in_transfer
-    cdef public long long delayed_bytes, in_transfer_bytes, last_xid
+    cdef public dict delayed, in_transfer, resting
+    cdef public long long delayed_bytes, in_transfer_bytes, last_xid, resting_bytes, resting_weight_bytes, last_rest_xid
 
     @cython.locals(delivery=Delivery)
     cpdef Delivery open_head_for_transfer(self)

@@ -7,12 +7,14 @@ read ends, queue.py which client gets which item. The data model is at the top o
 from __future__ import annotations
 
 from staniel.queues.changes import Aborted, Change, Cleared, Removed
+from staniel.queues.delays import next_rest_xid
 from staniel.queues.interfaces import Journal
 from staniel.queues.item import Delivery, Item, Numbered, is_remnant
 from staniel.queues.line import Line, PlainLine
 from staniel.queues.xids import XID_MAX, next_xid
 
 CLEARED_MAX = 1 << 20
+RESTING_COST_BYTES = 512  # of an item at rest in addition to its payload: the item, its delivery, its place
 _XID_MAX = XID_MAX  # a C number in the compiled build
 
 
@@ -29,9 +31,13 @@ class QueueContents:
         "in_transfer",
         "in_transfer_bytes",
         "journal",
+        "last_rest_xid",
         "last_xid",
         "line",
         "open_reads",
+        "resting",
+        "resting_bytes",
+        "resting_weight_bytes",
         "transferring_head",
     )
 
@@ -41,12 +47,26 @@ class QueueContents:
         self.open_reads: dict[int, Delivery] = {}  # by xid, in the order of opening; an OrderedDict with a time-out
         self.delayed: dict[int, Delivery] = {}  # by xid, until retry_delay ends, at their `opened_ms`
         self.delayed_bytes = 0  # payload
+        self.resting: dict[int, Delivery] = {}  # by xid, put with a delay that ends at their `opened_ms`
+        self.resting_bytes = 0  # payload
+        self.resting_weight_bytes = 0  # their real cost: they are all in memory
+        self.last_rest_xid = 0
         self.in_transfer: dict[int, Delivery] = {}  # by xid, on the way to another queue
         self.transferring_head: Delivery | None = None
         self.in_transfer_bytes = 0  # payload, with that of `transferring_head`
         self.last_xid = 0
 
     # the line
+
+    @property
+    def waiting_items(self) -> int:
+        """The number of items that wait, for people and for limits: those in the line, and those at rest."""
+        return self.line.present + len(self.resting)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """The payload of the items that wait."""
+        return self.line.bytes + self.resting_bytes
 
     def drop_head(self) -> None:
         """Remove the head for good."""
@@ -79,6 +99,38 @@ class QueueContents:
         for delivery in reversed(passed[ahead:] + passed[:ahead]):
             self.give_back(delivery)
 
+    # items at rest
+
+    def rest_head(self, until_ms: int) -> Delivery:
+        """Take the head out of the line until `until_ms`, under a transaction that no client has."""
+        delivery = self.line.pop()
+        delivery.deliveries -= 1
+        if self.transferring_head is not None:
+            self._record_transferring_head()
+        xid = next_rest_xid(self.last_rest_xid)
+        while xid in self.resting or xid in self.open_reads or xid in self.delayed or xid in self.in_transfer:
+            xid = next_rest_xid(xid)
+        self.last_rest_xid = delivery.xid = xid
+        self.journal.record_opened(delivery.id, xid)
+        self.keep_at_rest(delivery, until_ms)
+        return delivery
+
+    def keep_at_rest(self, delivery: Delivery, until_ms: int) -> None:
+        """Let an item rest that is under a transaction for that."""
+        delivery.opened_ms = until_ms
+        self.resting[delivery.xid] = delivery
+        self._count_resting(delivery, 1)
+
+    def forget_resting(self, delivery: Delivery) -> None:
+        """Remove an item from those at rest. The caller records what becomes of it."""
+        del self.resting[delivery.xid]
+        self._count_resting(delivery, -1)
+
+    def _count_resting(self, delivery: Delivery, sign: int) -> None:
+        size = sign * len(delivery.item.data)
+        self.resting_bytes += size
+        self.resting_weight_bytes += size + sign * RESTING_COST_BYTES
+
     # transfers to another queue
 
     def open_head_for_transfer(self) -> Delivery:
@@ -100,8 +152,9 @@ class QueueContents:
 
     def _is_only_item(self, head: Item) -> bool:
         """Return True if `head` is the only item of the queue and has no id. Items with ids can be distinguished."""
-        others = self.open_reads or self.delayed or self.in_transfer or self.transferring_head is not None
-        return len(self.line) == 1 and not others and not isinstance(head, Numbered)
+        if self.open_reads or self.delayed or self.resting or self.in_transfer or self.transferring_head is not None:
+            return False
+        return len(self.line) == 1 and not isinstance(head, Numbered)
 
     def set_aside(self, delivery: Delivery) -> None:
         """Put an item in transfer that is under a transaction and not an open read any more."""
@@ -174,7 +227,7 @@ class QueueContents:
         last = self.last_xid
         xid = last + 1
         if not 0 <= last < _XID_MAX or xid in self.open_reads or self.delayed or self.in_transfer:
-            xid = next_xid(last, self.open_reads, self.delayed, self.in_transfer)
+            xid = next_xid(last, self.open_reads, self.delayed, self.in_transfer, self.resting)
         self.last_xid = delivery.xid = xid
         self.journal.record_opened(delivery.id, xid)
 
@@ -191,10 +244,12 @@ class QueueContents:
         line.abandon()
         reads, self.open_reads = self.open_reads, {}
         delayed, self.delayed = self.delayed, {}
+        resting, self.resting = self.resting, {}
         if line.deferred_free is not None:
             line.deferred_free.add(reads, 0)
             line.deferred_free.add(delayed, self.delayed_bytes)
-        self.delayed_bytes = 0
+            line.deferred_free.add(resting, self.resting_bytes)
+        self.delayed_bytes = self.resting_bytes = self.resting_weight_bytes = 0
         self.in_transfer.clear()
         self.transferring_head = None
         self.in_transfer_bytes = 0
@@ -206,9 +261,11 @@ class QueueContents:
         assert line.expiring == sum(item.expires_ms != 0 for item in line.items())
         assert line.remnants == sum(map(is_remnant, [*line.in_memory, *(delivery.item for delivery in line.returned)]))
         under_way = [*self.open_reads.items(), *self.delayed.items(), *self.in_transfer.items()]
+        under_way += self.resting.items()
         assert all(xid == delivery.xid != 0 for xid, delivery in under_way)
         assert len({xid for xid, _ in under_way}) == len(under_way), "an item is under one transaction"
         assert self.delayed_bytes == sum(len(delivery.item.data) for delivery in self.delayed.values())
+        assert self.resting_bytes == sum(len(delivery.item.data) for delivery in self.resting.values())
         head = self.transferring_head
         in_transfer = [*self.in_transfer.values(), *([] if head is None else [head])]
         assert self.in_transfer_bytes == sum(len(delivery.item.data) for delivery in in_transfer)

@@ -43,8 +43,8 @@ class ItemWithXid(Item, gc=False):
 
 
 class ItemWithPast(Item, gc=False):
-    """An item that has left a queue as a dead letter. `past`: an encoded `Past`, see past.py. Journals store it with
-    the item.
+    """An item that has left a queue as a dead letter, or was put with a delay. `past`: an encoded `Past`, see past.py,
+    or an encoded `Delay`, see delays.py. Journals store it with the item.
     """
 
     past: bytes = b""
@@ -82,12 +82,12 @@ new_item, new_delivery = Item, Delivery
 
 
 def item_with(past: bytes, data: bytes, added_ms: int, expires_ms: int, flags: int) -> Item:
-    """Return an item, with its past if it has one."""
+    """Return an item, with its past or delay if it has one."""
     return ItemWithPast(data, added_ms, expires_ms, flags, past) if past else Item(data, added_ms, expires_ms, flags)
 
 
 def past_bytes(item: Item) -> bytes:
-    """Return the encoded past of an item; b"" if it has none."""
+    """Return the encoded past or delay of an item; b"" if it has none."""
     return item.past if isinstance(item, ItemWithPast | ItemWithXid) else b""
 
 

@@ -11,8 +11,8 @@ from staniel.queues.item import Delivery, Item
 
 
 class JournalView:
-    """A queue as its journal sees it: `transferring_head` is still the head of the line, and delayed items and those in
-    transfer are still open.
+    """A queue as its journal sees it: `transferring_head` is still the head of the line, and delayed items, those at
+    rest and those in transfer are still open.
     """
 
     def __init__(self, queue: QueueContents) -> None:
@@ -22,7 +22,7 @@ class JournalView:
     def under_way(self) -> dict[int, Delivery]:
         """The items under a transaction, by xid."""
         queue = self.queue
-        return {**queue.open_reads, **queue.delayed, **queue.in_transfer}
+        return {**queue.open_reads, **queue.delayed, **queue.resting, **queue.in_transfer}
 
     @property
     def heads(self) -> list[Delivery]:
@@ -38,7 +38,7 @@ class JournalView:
     def checkpoint(self) -> Checkpoint:
         """Return the state after the journal's records so far, as numbers."""
         queue, line = self.queue, self.queue.line
-        parts = queue.open_reads, queue.delayed, queue.in_transfer
+        parts = queue.open_reads, queue.delayed, queue.resting, queue.in_transfer
         xids = tuple(chain.from_iterable(parts))
         seqs, ids, deliveries = numbers_of([*chain.from_iterable([part.values() for part in parts]), *self.heads])
         if queue.transferring_head is not None:

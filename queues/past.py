@@ -21,6 +21,7 @@ class Why(IntEnum):
     """Reasons why an item left its queue. The numbers are on disks: never change the meaning of one."""
 
     DEAD = 2  # delivered max_deliveries times
+    # 3 stands in the same place of an item's delay (delays.py)
 
 
 class Past(Struct, frozen=True, array_like=True):

@@ -13,8 +13,8 @@ cdef class Queue(QueueReads):
     cdef public dict children
     cdef public long long created_ms, last_removed_added_ms
     cdef public long long _weight_limit_bytes, _max_item_bytes, _max_age_ms, _max_items, _max_bytes, max_open_reads
-    cdef public bint puts_paused, hidden, has_more_expired, expiry_is_ahead, had_children
-    cdef public long long copies
+    cdef public bint puts_paused, hidden, has_more_expired, has_more_early, expiry_is_ahead, had_children
+    cdef public long long copies, flushed_resting
     cdef public bint puts_once, fanout_only, traces, needs_check, _bounded, _weighed
 
     cpdef bint add(self, Item item, long long now_ms, bint forced=*) except -1

@@ -5,7 +5,7 @@ them to `QueueContents` (contents.py: the items, where they are, and what is rec
 
                     add              remove_head
     client ──────────────────▶ ready ──────────▶ gone
-                               │  ▲ ▲
+                               │  ▲ ▲ ◀── due ────────── resting, from ready: a head put with a delay
                           open │  │ └── delay ends ─── delayed
                                ▼  │ abort, time-out      ▲
                                open ─────────────────────┘ abort with retry_delay
@@ -27,6 +27,7 @@ Under a transaction, each in one dictionary by xid, and open for the journal:
 
     open_reads   held by a client, in the order of opening
     delayed      aborted, and delayed until `opened_ms`; `delayed_bytes` of payload
+    resting      put with a delay, and a head before `opened_ms`, when it is due; `resting_bytes` of payload (delays.py)
     in_transfer  given to `transfer_sink`, for expire_to_queue, dead_letter_queue or an operator, until `release` or
                  `take_back`; `in_transfer_bytes` of payload, `transferring_head` included
 
@@ -37,7 +38,8 @@ Waiting: `waiters`, first come, first served. The queue has no waiters while an 
 closed or hidden by an alias, or while its journal cannot be read.
 
 Steps. At most SWEEP_MAX expired heads are dropped in one step (`has_more_expired`), and at most READS_PER_STEP open
-reads end in one (`batched_aborts`). While either is unfinished the queue `is_unsettled`: no client gets an item, and a
+reads end in one (`batched_aborts`), and at most RESTS_PER_STEP heads go to rest in one (`has_more_early`). While one of
+these is unfinished the queue `is_unsettled`: no client gets an item, and a
 request is tried again in the next turn.
 
 Changes. Every move of an item is first recorded in `journal`, as one of the six changes of changes.py:
@@ -45,9 +47,9 @@ Changes. Every move of an item is first recorded in `journal`, as one of the six
     Added      put
     Removed    remove_head, drop_head, release of `transferring_head`
     Cleared    flush, expiry
-    Opened     open, begin of a transfer
-    Confirmed  confirm, release
-    Aborted    abort, time-out, end of a delay, take_back
+    Opened     open, begin of a transfer, begin of a rest
+    Confirmed  confirm, release, flush of an item at rest
+    Aborted    abort, time-out, end of a delay or a rest, take_back
 
 Counters (`QueueCounters`) are for statistics alone; nothing is decided by them. All times are milliseconds of server
 time, `now_ms`, except `added_ms` and `expires_ms` of an item, which are wall-clock times of that moment (calendar.py).
@@ -58,12 +60,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from enum import Enum
+from operator import attrgetter
 from typing import Protocol
 
 from staniel.queues.calendar import EVEN, Calendar
 from staniel.queues.config import UNLIMITED_BYTES, UNLIMITED_ITEMS, QueueConfig
+from staniel.queues.delays import due_ms, is_rest
 from staniel.queues.interfaces import Admission, Journal, Reason, TransferSink
-from staniel.queues.item import Delivery, Item, copy_of, is_payload_gone, is_remnant
+from staniel.queues.item import Delivery, Item, ItemWithPast, ItemWithXid, copy_of, is_payload_gone, is_remnant
 from staniel.queues.line import Line
 from staniel.queues.names import shared_name
 from staniel.queues.sweeping import Sweep
@@ -75,6 +79,9 @@ SINCE_MAX = 1 << 16  # of the items put in a turn: with more, a crowd could put 
 SWEEP_MAX = 20_000  # expired items dropped at once: about 4 ms
 SEND_MAX = 256  # expired items sent to another queue in one step: each costs an intent and three records
 SEND_BYTES_MAX = 1 << 20
+RESTS_PER_STEP = 256  # 10 us each
+MAY_HAVE_DELAY = (ItemWithPast, ItemWithXid)
+DROPPED_PER_STEP = 4096  # items at rest, before a flush
 LATER_MS = 1000  # before a full sink is asked again
 FOREVER_AGO_MS = -(2**63)
 PASSED_MAX = 16  # items before those that are put back: each costs two records
@@ -120,7 +127,9 @@ class Queue(QueueReads):
         "created_ms",
         "expiry_is_ahead",
         "fanout_only",
+        "flushed_resting",
         "had_children",
+        "has_more_early",
         "has_more_expired",
         "hidden",
         "last_removed_added_ms",
@@ -149,6 +158,8 @@ class Queue(QueueReads):
         self.puts_once, self.copies = False, 1  # see StreamQueue
         self.has_more_expired = False  # the head has expired, and is dropped when the timer calls,
         self.expiry_is_ahead = False  # or after the next sync: no more may be on its way to another queue
+        self.flushed_resting = 0  # items at rest that the flush under way has removed already
+        self.has_more_early = False  # the head is not due, and goes to rest when it is looked at again
         self.sweeping = Sweep()
         self.waiters: OrderedDict[Waiter, None] = OrderedDict()
         self.last_removed_added_ms = 0
@@ -176,6 +187,8 @@ class Queue(QueueReads):
         self._update_needs_check()
         if self.timer is not None:
             self._arm()
+            if self.resting:
+                self.timer.soon(self)  # there may be room for more of them, and so a head for a waiter
 
     def limit_weight(self, weight_bytes: int | None) -> None:
         """Accept no items beyond this weight in memory, in addition to all other limits. None: no limit by weight."""
@@ -184,10 +197,21 @@ class Queue(QueueReads):
 
     def _update_bounded(self) -> None:
         config = self.config
-        self._max_items, self._max_bytes = config.max_items, config.max_bytes
+        self._max_items = config.max_items - len(self.resting)  # the line's share
+        self._max_bytes = config.max_bytes - self.resting_bytes
         self._bounded = config.max_items < UNLIMITED_ITEMS or config.max_bytes < UNLIMITED_BYTES
         self._weighed = self._weight_limit_bytes < UNLIMITED_BYTES
         self._bounded = self._bounded or self._weighed
+
+    def _on_resting_changed(self) -> None:
+        super()._on_resting_changed()
+        if self._bounded:
+            self._update_bounded()
+
+    @property
+    def is_resting_full(self) -> bool:
+        """True if as many items are at rest as memory may hold. The next one waits as the head of the line."""
+        return bool(self.resting) and self.resting_weight_bytes >= self.line.full_bytes
 
     def pause(self, *, gets: bool, puts: bool) -> None:
         """Pause gets (readers wait or find nothing) or puts (the caller refuses them), or resume them."""
@@ -370,14 +394,19 @@ class Queue(QueueReads):
         """Do a part of the work of flushing a long line. Return True if all is done, so that `flush` takes only a
         moment.
         """
+        if len(self.resting) > DROPPED_PER_STEP:
+            self.flushed_resting += self.drop_resting(DROPPED_PER_STEP)
+            return False
         return self.line.count(COUNTED_PER_TURN, SINCE_MAX)
 
     def flush(self) -> int:
-        """Remove every item of the line; open reads stay open. Return the number of removed items."""
+        """Remove every item that waits; open reads stay open. Return the number of removed items."""
         if self.transferring_head is not None:
             self._record_transferring_head()  # it had left before, and stays if the line is empty
-        present = self.line.present
+        present = self.line.present + self.flushed_resting + self.drop_resting(len(self.resting))
+        self.flushed_resting = 0
         self.record_cleared(self.line.clear())
+        self.has_more_early = False
         self.counters.total_flushes += 1
         if self.line.read_error is not None:
             self.read_again()  # no unread item is left
@@ -450,10 +479,10 @@ class Queue(QueueReads):
 
     @property
     def is_unsettled(self) -> bool:
-        """True if a sweep or a batch of aborts is unfinished: the caller must ask for the head again in the
-        next turn.
+        """True if a sweep, a batch of aborts or the rests of heads are unfinished: the caller must ask for the head
+        again in the next turn.
         """
-        return self.has_more_expired or bool(self.batched_aborts.groups)
+        return self.has_more_expired or self.has_more_early or bool(self.batched_aborts.groups)
 
     def _drop_expired(self, now_ms: int, count_max: int) -> int:
         if self.transferring_head is not None:
@@ -540,6 +569,7 @@ class Queue(QueueReads):
         """Expire items at the head. Sweep the ones behind it if a sweep is running or requested. Return the
         work done.
         """
+        self.has_more_early = False  # until a reader looks at the head again
         count = self.expire(now_ms, self.config.max_expire_sweep)
         if self.sweeping.is_under_way or self.sweeping.is_asked:
             self.sweeping.is_asked = False
@@ -586,7 +616,9 @@ class Queue(QueueReads):
         """Stop serving: no item enters or leaves any more, and all waiters are dismissed."""
         self.state = QueueState.CLOSED
         self._discard_all()
-        self.has_more_expired = False  # its timer does not call any more, and its waiters must not wait
+        self.has_more_expired = self.has_more_early = (
+            False  # its timer does not call any more, and its waiters must not wait
+        )
         self.dismiss_waiters()
         assert not self.waiters, "a client that waits for a closed queue would wait for ever"
 
@@ -611,12 +643,62 @@ class Queue(QueueReads):
         self._end_due(now_ms)
         if self.batched_aborts.groups:
             return False
+        if line.expiring:
+            return self._has_due_head(now_ms)
         head = line.head()
         if head is None or not self.is_expired(head, now_ms):
             return head is not None
         self.expire(now_ms, len(line))
         head = line.head()
         return head is not None and not self.is_expired(head, now_ms)
+
+    def _has_due_head(self, now_ms: int) -> bool:
+        """Drop expired heads, and let heads rest that are not due, as many as one step may. Return True if the head can
+        be handed out now.
+        """
+        line = self.line
+        self.has_more_early = False
+        for _ in range(RESTS_PER_STEP):
+            head = line.head()
+            if head is not None and self.is_expired(head, now_ms):
+                self.expire(now_ms, len(line))
+                head = line.head()
+            if head is None or self.is_expired(head, now_ms):
+                return False
+            until_ms = self._rests_until_ms(head, now_ms) if isinstance(head, MAY_HAVE_DELAY) else 0
+            if not until_ms:
+                return True
+            if self.is_resting_full:
+                self.ring_at(until_ms)
+                return False
+            self.rest_head(until_ms)
+        self.has_more_early = line.head() is not None
+        if self.has_more_early and self.timer is not None:
+            self.timer.soon(self)
+        return False
+
+    def _rests_until_ms(self, item: Item, now_ms: int) -> int:
+        """Return until when `item` may not be handed out: until its delay ends, or its life; 0 if it may be now."""
+        until_ms = due_ms(self.calendar, item, now_ms)
+        if until_ms <= now_ms:
+            return 0
+        until_ms = min(until_ms, self.calendar.ends_ms(item, now_ms) + 1)
+        max_age_ms = self.config.max_age_ms
+        return min(until_ms, self.calendar.added_ms(item, now_ms) + max_age_ms + 1) if max_age_ms else until_ms
+
+    def _let_rest_again(self, now_ms: int) -> None:
+        over: list[Delivery] = []
+        for delivery in [each for each in self.open_reads.values() if is_rest(each.xid, each.item)]:
+            del self.open_reads[delivery.xid]
+            self.last_rest_xid = min(self.last_rest_xid, delivery.xid)
+            until_ms = self._rests_until_ms(delivery.item, now_ms)
+            if until_ms > now_ms:
+                self.keep_at_rest(delivery, until_ms)
+            else:
+                delivery.opened_ms = due_ms(self.calendar, delivery.item, now_ms)
+                over.append(delivery)
+        for delivery in sorted(over, key=attrgetter("opened_ms"), reverse=True):
+            self.give_back(delivery)
 
     def _make_room(self, now_ms: int) -> bool:
         if not self._is_full() or self._sweep_for_room(now_ms):
@@ -626,6 +708,8 @@ class Queue(QueueReads):
         while (head := self.line.head()) is not None and self._is_full():
             self.counters.discarded += not is_remnant(head)
             self.drop_head()
+        while self.resting and self._is_full():
+            self.counters.discarded += self.drop_resting(1)
         # With max_items = 0 no item is left to drop, and there is still no room.
         return not self._is_full()
 
@@ -633,7 +717,7 @@ class Queue(QueueReads):
         line = self.line
         if line.reaches(self._max_items, self._max_bytes):
             return True
-        return self._weighed and line.weight_bytes() >= self._weight_limit_bytes
+        return self._weighed and line.weight_bytes() + self.resting_weight_bytes >= self._weight_limit_bytes
 
     def _serve(self, now_ms: int) -> None:
         """Deliver available items to the waiters, in their order. A waiter that only peeks does not use the item up."""

@@ -60,6 +60,7 @@ class QueueReads(QueueContents):
     __slots__ = (
         "_armed_ms",
         "_delay_order",
+        "_due_order",
         "_head_is_free",
         "batched_aborts",
         "config",
@@ -77,6 +78,7 @@ class QueueReads(QueueContents):
         self.gets_paused = False
         self.batched_aborts = BatchedAborts(self)
         self._delay_order = DelayOrder(self.delayed)
+        self._due_order = DelayOrder(self.resting)
         self.timer: Timer | None = None
         self._armed_ms = 0  # when the timer calls `on_timer`; 0: never
         # Of and for a Queue, which this module does not know.
@@ -94,8 +96,8 @@ class QueueReads(QueueContents):
 
     def _update_head_is_free(self) -> None:
         """Compute the flag that says that only an item's own expiry can prevent the delivery of the head."""
-        is_guarded = any(read_head_guards(self.config))
-        self._head_is_free = not (self.gets_paused or is_guarded or self.batched_aborts.groups)
+        is_guarded = self.gets_paused or any(read_head_guards(self.config))
+        self._head_is_free = not (is_guarded or self.batched_aborts.groups or self.resting)
 
     # the end of a read
 
@@ -168,6 +170,8 @@ class QueueReads(QueueContents):
         reads end like those of a client that disconnects, in the next turns, and no client gets an item before that.
         `on_ended` is then called with the outcome of each.
         """
+        if self.open_reads and min(self.open_reads) < 0:
+            self._let_rest_again(now_ms)
         oldest_first = sorted(self.open_reads)
         if not oldest_first:
             return
@@ -176,6 +180,11 @@ class QueueReads(QueueContents):
             return
         for xid in reversed(oldest_first):
             self.give_back(self.open_reads.pop(xid))
+
+    def _let_rest_again(self, now_ms: int) -> None:
+        """Let the items rest again that were at rest before a recovery, and return those that are due, in classes with
+        a calendar (see Queue).
+        """
 
     # delays
 
@@ -197,9 +206,46 @@ class QueueReads(QueueContents):
 
     def end_delay(self, delivery: Delivery) -> None:
         """Make an item the head again whose delay has ended, or which memory has no room for any more."""
-        del self.delayed[delivery.xid]
-        self.delayed_bytes -= len(delivery.item.data)
+        if self.resting.get(delivery.xid) is delivery:
+            self.forget_resting(delivery)
+        else:
+            del self.delayed[delivery.xid]
+            self.delayed_bytes -= len(delivery.item.data)
         self.give_back(delivery)
+
+    def keep_at_rest(self, delivery: Delivery, until_ms: int) -> None:
+        super().keep_at_rest(delivery, until_ms)
+        self._due_order.add(delivery)
+        self._on_resting_changed()
+        self._arm()
+
+    def forget_resting(self, delivery: Delivery) -> None:
+        super().forget_resting(delivery)
+        self._on_resting_changed()
+
+    def _on_resting_changed(self) -> None:
+        """Compute what depends on the items at rest."""
+        if self._head_is_free or not self.resting:
+            self._update_head_is_free()
+
+    def end_rests(self, count: int) -> None:
+        """Make up to `count` items at rest heads of the line, although they are not due."""
+        while count and (first := self._first_due()) is not None:
+            self.end_delay(first)
+            count -= 1
+
+    def drop_resting(self, count: int) -> int:
+        """Remove up to `count` items at rest for good, those that are due first first. Return how many."""
+        dropped = 0
+        while dropped < count and (first := self._first_due()) is not None:
+            self.forget_resting(first)
+            self.journal.record_confirmed(first.id, first.xid)
+            dropped += 1
+        return dropped
+
+    def _first_due(self) -> Delivery | None:
+        """Return the item at rest that is due first, or one that ends with a batch; None if nothing is at rest."""
+        return self._due_order.first() or next(iter(self.resting.values()), None)
 
     # time
 
@@ -229,6 +275,8 @@ class QueueReads(QueueContents):
         if timed_out:
             self._report_timed_out(self._end_reads(timed_out, now_ms), now_ms)
         due = self._delay_order.pop_due(now_ms) if self.delayed else []
+        if self.resting:
+            due += self._due_order.pop_due(now_ms)
         if len(due) > READS_AT_ONCE:
             self.batched_aborts.add_delays(due, now_ms)
             return len(timed_out)
@@ -248,6 +296,8 @@ class QueueReads(QueueContents):
         if self.config.open_timeout_ms and self.open_reads:
             moments.append(next(iter(self.open_reads.values())).opened_ms + self.config.open_timeout_ms)
         if self.delayed and (first := self._delay_order.first()) is not None:
+            moments.append(first.opened_ms)
+        if self.resting and (first := self._due_order.first()) is not None:
             moments.append(first.opened_ms)
         return min(moments, default=0)
 
@@ -291,7 +341,7 @@ class QueueReads(QueueContents):
         super()._discard_all()
         if self.timer is not None:
             self.timer.drop(self)
-        self._delay_order = DelayOrder(self.delayed)
+        self._delay_order, self._due_order = DelayOrder(self.delayed), DelayOrder(self.resting)
         self.batched_aborts.groups.clear()
 
 
@@ -314,8 +364,8 @@ def longest_delay_ms(config: QueueConfig) -> int:
 
 
 class DelayOrder:
-    """The items of `delayed` (by xid) in the order in which their delays end, at their `opened_ms`. An item that has
-    left `delayed` another way is skipped.
+    """The items of `delayed` or `resting` (by xid) in the order in which their delays end, at their `opened_ms`. An
+    item that has left them another way is skipped.
 
     `may_be_too_long`: a reload may have made the delays shorter than some of these.
     """
@@ -423,7 +473,7 @@ class BatchedAborts:
                 if delivery.opened_ms > opened_until_ms:
                     continue  # its client has asked for more time
                 ended.append((delivery, queue.end_read(delivery, now_ms)))
-            elif queue.delayed.get(delivery.xid) is delivery:
+            elif (queue.resting if delivery.xid in queue.resting else queue.delayed).get(delivery.xid) is delivery:
                 queue.end_delay(delivery)
         on_ended(ended, now_ms)
         if not reads:

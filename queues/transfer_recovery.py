@@ -56,7 +56,7 @@ def set_aside_found(queue: Queue, xid: int, means: Callable[[Item, int], bool]) 
 
 
 def _previous(queue: Queue, spare: int, xid: int) -> int:
-    return previous_xid(spare, queue.open_reads, queue.delayed, queue.in_transfer, (xid,))
+    return previous_xid(spare, queue.open_reads, queue.delayed, queue.resting, queue.in_transfer, (xid,))
 
 
 def _open_head_as(queue: Queue, xid: int) -> Delivery:

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from staniel.broker.selection.line import READ_ITEMS_MAX, items_from
 from staniel.broker.selection.where import item_id
+from staniel.queues.delays import expiry_of
 from staniel.queues.item import Item, is_payload_gone
 from staniel.queues.past import past_of
 from staniel.queues.queue import Queue
@@ -112,7 +113,7 @@ def item_view(item: Item, deliveries: int, offset: int, age_ms: int, preview_byt
         offset=offset,
         added_at_ms=item.added_ms,
         age_ms=age_ms,
-        expires_at_ms=item.expires_ms,
+        expires_at_ms=expiry_of(item),
         flags=item.flags,
         deliveries=deliveries,
         data_bytes=len(item.data),

@@ -45,7 +45,11 @@ def held_files(queue: Queue, now_ms: int) -> HeldByReads:
     if first is None and len(reads) == len(queue.open_reads):
         return NOTHING  # the file is kept by an item that waits or is delayed
     readers = journal.readers.values()
-    aside = (*islice(queue.delayed.values(), LOOK_MAX), *islice(queue.in_transfer.values(), LOOK_MAX))
+    aside = (
+        *islice(queue.delayed.values(), LOOK_MAX),
+        *islice(queue.resting.values(), LOOK_MAX),
+        *islice(queue.in_transfer.values(), LOOK_MAX),
+    )
     reached = min([_taken_through(reader.line) for reader in readers if reader.has_file])
     reached = min([reached, *(taken.id - 1 for taken in aside)])
     newest = max(file.last_id for file in files)

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from staniel.broker.commands import first_of, keyed_puts, meta
+from staniel.broker.commands import delayed_puts, first_of, keyed_puts, meta
 from staniel.broker.commands import memcache as memcache_commands
 from staniel.broker.commands.login import login
 from staniel.broker.commands.rules import Commands, Handler, Handlers, OnQueue, Rule
@@ -32,7 +32,8 @@ def commands_of(protocol: str) -> Commands:
         case "workq":
             from staniel.broker.commands.workq import COMMANDS
         case _:
-            return {**memcache_commands.COMMANDS, **meta.COMMANDS, **keyed_puts.COMMANDS, **first_of.COMMANDS}
+            rare = {**meta.COMMANDS, **keyed_puts.COMMANDS, **delayed_puts.COMMANDS, **first_of.COMMANDS}
+            return {**memcache_commands.COMMANDS, **rare}
     return COMMANDS
 
 

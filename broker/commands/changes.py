@@ -61,7 +61,7 @@ def delete(session: Session, name: str, now_ms: int, then: Then, items_max: int 
         then(True, why)
         return
     if deletions.must_wait(queue):
-        _log_deletion(session, name, queue.line.present, now_ms)
+        _log_deletion(session, name, queue.waiting_items, now_ms)
         tell = session.suspend_until_told(lambda told, now_ms: then(*told))
 
         def depend_and_tell(batch: int, existed: bool, why: str) -> None:
@@ -70,7 +70,7 @@ def delete(session: Session, name: str, now_ms: int, then: Then, items_max: int 
 
         deletions.postpone(queue, Postponed(session, items_max, depend_and_tell))
         return
-    items = queue.line.present
+    items = queue.waiting_items
     session.yield_turn()  # removing files has used up the turn's share
     try:
         batch = deletions.delete(queue, now_ms)

@@ -17,6 +17,7 @@ from staniel.broker.session import Session
 from staniel.journal.journals import append_log, next_write_position
 from staniel.journal.put_key_log import LINE_BYTES_MAX
 from staniel.protocol.memcache import requests as memcache
+from staniel.protocol.memcache.item_requests import Set
 from staniel.queues.item import Item, new_item
 from staniel.queues.queue import Queue
 from staniel.queues.registry import QueueRefused
@@ -37,8 +38,12 @@ def set_once(session: Session, request: memcache.KeyedSet, now_ms: int) -> None:
     except QueueRefused as refused:
         puts.refuse_set(session, asked, refused, now_ms)
         return
-    if result is None:
-        return
+    if result is not None:
+        reply(session, asked, result, now_ms)
+
+
+def reply(session: Session, asked: Set, result: PutResult, now_ms: int) -> None:
+    """Reply to a set with options."""
     session.counters.cmd_set += 1
     if result is not STORED and result is not ALREADY_STORED:
         puts.reply_unstored(session, asked, result, now_ms)

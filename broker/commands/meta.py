@@ -12,7 +12,7 @@ from msgspec import structs
 
 from staniel.broker import access
 from staniel.broker.admin.browse import past_view
-from staniel.broker.commands import changes, gets, keyed_puts, puts, rules
+from staniel.broker.commands import changes, delayed_puts, gets, keyed_puts, puts, rules
 from staniel.broker.commands import memcache as commands
 from staniel.broker.commands.by_id import ReadSearch
 from staniel.broker.commands.puts import PutResult
@@ -24,6 +24,7 @@ from staniel.protocol.memcache import requests as memcache
 from staniel.protocol.memcache.item_requests import without_ends
 from staniel.protocol.memcache.meta_fields import Meta
 from staniel.protocol.memcache.replies import MetaValues
+from staniel.queues.delays import expiry_of
 from staniel.queues.item import Delivery, Item
 from staniel.queues.queue import Queue
 from staniel.queues.registry import QueueRefused
@@ -46,6 +47,8 @@ def put(session: Session, request: memcache.MetaSet, now_ms: int) -> None:
     item = Item(asked.data, now_ms, expires_ms, asked.flags)
     verdict: PutResult | None
     try:
+        if meta.delay_ms:
+            item = delayed_puts.with_delay(session, asked.queue, item, meta.delay_ms, now_ms)
         if meta.put_key:
             again = partial(put, session, request)
             verdict = keyed_puts.store_once(session, asked.queue, meta.put_key, item, now_ms, again)
@@ -171,7 +174,7 @@ def miss(session: Session, meta: Meta) -> None:
 
 def ttl_s(queue: Queue, item: Item, now_ms: int) -> int:
     """Return the whole seconds until the item's own expiry; -1: it does not expire."""
-    return max(0, queue.calendar.ends_ms(item, now_ms) - now_ms) // 1000 if item.expires_ms else UNLIMITED
+    return max(0, queue.calendar.ends_ms(item, now_ms) - now_ms) // 1000 if expiry_of(item) else UNLIMITED
 
 
 def delete(session: Session, request: memcache.MetaDelete, now_ms: int) -> None:

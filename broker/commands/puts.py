@@ -12,7 +12,7 @@ from staniel.broker.session import Session
 from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
 from staniel.protocol.memcache.item_requests import Set
 from staniel.protocol.memcache.requests import Dialect
-from staniel.queues.item import Item, new_item
+from staniel.queues.item import Item, copy_of, new_item
 from staniel.queues.queue import Queue
 from staniel.queues.registry import QueueRefused, Queues, Target, TryNextTurn
 from staniel.queues.stream.queue import recipients
@@ -196,7 +196,8 @@ def _store_each(session: Session, targets: list[Target], item: Item, now_ms: int
     if len(targets) > TARGETS_AT_ONCE:
         session.yield_turn()
     for target in targets:
-        copy = Item(item.data, item.added_ms, item.expires_ms, item.flags)
+        is_plain = type(item) is Item
+        copy = Item(item.data, item.added_ms, item.expires_ms, item.flags) if is_plain else copy_of(item)
         if target.counts:
             _check_access(session, target.queue)
         if target.queue.add(copy, now_ms) if target.stores else _fits(target.queue, item):

@@ -51,7 +51,7 @@ def _without_noreply(handler: Handler) -> Handler:
     refusal.
     """
 
-    def serve(session: Session, request: Set | memcache.KeyedSet, now_ms: int) -> None:
+    def serve(session: Session, request: Set | memcache.KeyedSet | memcache.DelayedSet, now_ms: int) -> None:
         if request.noreply:
             session.note_unheard(request.queue, NOREPLY, now_ms)
             session.hang_up(session.replies.client_error(NOREPLY))
@@ -71,7 +71,7 @@ def refusing(names: frozenset[str], handlers: Handlers) -> Handlers:
     """
     table = dict(handlers)
     if "noreply" in names:
-        for put in (Set, memcache.KeyedSet):
+        for put in (Set, memcache.KeyedSet, memcache.DelayedSet):
             table[put] = _without_noreply(table[put])
     if "multi_get" in names:
         table[memcache.GetMany] = _refusing(table[memcache.GetMany], MULTI_GET, _removes_several)

@@ -290,8 +290,8 @@ def peek(session: Session, call: thrift.ThriftPeek, now_ms: int) -> None:
     info = replies.queue_info(
         call,
         head=head.item.data if head is not None else None,
-        items=queue.line.present,
-        size_bytes=queue.line.bytes,
+        items=queue.waiting_items,
+        size_bytes=queue.waiting_bytes,
         journal_bytes=total_bytes(journal),
         age_ms=queue.age_ms(now_ms),
         waiters=len(queue.waiters),

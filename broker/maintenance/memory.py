@@ -51,7 +51,8 @@ class MemoryBudget:
 
     def weigh(self, queue: Queue) -> None:
         """Weigh `queue` again after a change."""
-        weight, weights = queue.line.weight_bytes() + queue.in_transfer_bytes, self._weights
+        weights = self._weights
+        weight = queue.line.weight_bytes() + queue.in_transfer_bytes + queue.resting_weight_bytes
         self.used_bytes += weight - weights.get(queue, 0)
         weights[queue] = weight
         if self.is_tight or self.used_bytes > self.limit_bytes:
@@ -71,7 +72,8 @@ class MemoryBudget:
             if isinstance(queue.journal, NoJournal):
                 queue.journal.is_noted = False
             if queue in self._weights:
-                self._weigh(queue, queue.line.weight_bytes() + queue.in_transfer_bytes)
+                aside_bytes = queue.in_transfer_bytes + queue.resting_weight_bytes
+                self._weigh(queue, queue.line.weight_bytes() + aside_bytes)
 
     def forget(self, queue: Queue) -> None:
         """Remove `queue`, which is deleted."""
@@ -83,7 +85,11 @@ class MemoryBudget:
         """Set how much `queue` may keep: its own setting, or a small share of the limit while memory is short."""
         memory_bytes = self.bytes_for(queue.config)
         if isinstance(queue.journal, NoJournal):
-            queue.limit_weight(max(self._share_bytes, queue.line.weight_bytes()) if self.is_tight else None)
+            queue.limit_weight(
+                max(self._share_bytes, queue.line.weight_bytes() + queue.resting_weight_bytes)
+                if self.is_tight
+                else None
+            )
         elif memory_bytes < queue.config.max_memory_bytes:
             queue.line.bound(memory_bytes, memory_bytes)
         else:

@@ -189,6 +189,7 @@ class MaintenanceScheduler:
             return 0, 0
         total = log.current_bytes + log.archived_bytes
         kept = queue.line.bytes + 2 * STAND_IN_BYTES * len(queue.line) + OPEN_READ_BYTES * len(queue.open_reads)
+        kept += queue.resting_bytes + OPEN_READ_BYTES * len(queue.resting)
         is_worth = total - kept >= RECLAIMED_BYTES_MIN and saves_half(total, kept)
         return (total - kept, kept) if is_worth else (0, 0)
 

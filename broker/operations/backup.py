@@ -160,7 +160,7 @@ class BackupHold:
             version=VERSION,
             spool=self._spool.folder,
             queues=len(kept),
-            items=sum([queue.line.present + len(queue.open_reads) + len(queue.delayed) for queue in kept]),
+            items=sum([queue.waiting_items + len(queue.open_reads) + len(queue.delayed) for queue in kept]),
             jobs=0 if self._jobs is None else len(self._jobs.jobs.by_id),
             sync=usual,
             other_syncs={name: sync for name, sync in syncs.items() if sync != usual},

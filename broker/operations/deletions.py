@@ -106,7 +106,7 @@ class Deletions:
     def audit_refusal(self, asker: Asker, queue: Queue, why: str, now_ms: int) -> None:
         """Note in the audit log that a deletion is refused."""
         self._audit.record_operation(
-            asker, "delete", now_ms, queue=queue.name, items=queue.line.present, result=Result.REFUSED, why=why
+            asker, "delete", now_ms, queue=queue.name, items=queue.waiting_items, result=Result.REFUSED, why=why
         )
 
     def must_wait(self, queue: Queue) -> bool:
@@ -187,7 +187,7 @@ class Deletions:
 
 def too_many(queue: Queue, items_max: int | None) -> str:
     """Return why a deletion that may remove `items_max` items is refused; "" if it is not."""
-    items = queue.line.present
+    items = queue.waiting_items
     if items_max is None or items <= items_max:
         return ""
     return f"{queue.name} has {items} items now, not {items_max}: nothing was deleted"

@@ -373,7 +373,8 @@ class RunningReturn(TransferOperation):
     def _leave_rest(self, source: Queue, is_all: bool) -> None:
         """Give up the items to find that stay in a queue, because none of them can be returned now."""
         # Items that another operation has set aside return when it ends.
-        open_there = [*source.open_reads.values(), *source.delayed.values(), *source.in_transfer.values()]
+        aside = (source.open_reads, source.delayed, source.resting, source.in_transfer)
+        open_there = [delivery for deliveries in aside for delivery in deliveries.values()]
         is_open = sum([is_wanted for _, is_wanted in self._lookup.among([delivery.item for delivery in open_there])])
         unreturned = self._lookups.pop(source.name).all()
         self.open += is_open

@@ -224,14 +224,16 @@ class RunningPurge(FileOperation):
         self._next(now_ms)
 
     def _is_wanted(self) -> bool:
-        """Return True if the head is, or may be, an item to remove."""
+        """Return True if the head is, or may be, an item to remove; or if one at rest is."""
         if self.queue.line.head() is None:
-            return False
+            return self._chosen is None and bool(self.queue.resting) and (self.name == DELETE or self.left > 0)
         return self.name == DELETE or (self.left > 0 and self._bound.holds_head(self.queue))
 
     def _reach_head(self) -> Head:
         """Skip to the next item to remove. Tell whether there is one at the head."""
         if self._chosen is None:
+            if self.name == DELETE or self.left > 0:
+                self.queue.end_rests(1)
             return Head.CHOSEN if self._is_wanted() else Head.NONE
 
         return self._chosen.reach(self.queue, self._is_wanted)
@@ -600,7 +602,9 @@ class RunningDrop(Operation):
         if self.is_cancelled or self.queue.state is QueueState.CLOSED:
             self.end(CANCELLED if self.is_cancelled else f"{self.queue.name} is deleted", now_ms)
             return 0
-        dropped = self.queue.drop_heads(min(left, DROPPED_PER_TURN))
+        wanted = min(left, DROPPED_PER_TURN)
+        dropped = self.queue.drop_resting(wanted)
+        dropped += self.queue.drop_heads(wanted - dropped)
         self.advance(self.done + dropped, now_ms)
         if dropped < left and dropped == DROPPED_PER_TURN:
             self.tools.timers.soon(self)

@@ -86,7 +86,7 @@ class Bound:
         """Return how many items before the bound may still be in the line: never fewer than there are."""
         line = queue.line
         last = line.next_id - 1 if isinstance(line, StreamLine) else line.left
-        return max(0, self._last - last) + line.memory_items
+        return max(0, self._last - last) + line.memory_items + len(queue.resting)
 
 
 class SliceUnderWay(Struct, eq=False):

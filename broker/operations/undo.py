@@ -272,7 +272,7 @@ def moved_bytes(items: int, target: str) -> int:
 
 def purged_bytes(queue: Queue, count: int, chosen_bytes: int | None) -> int:
     """Return roughly the size of an undo file for the first `count` items of `queue`, or for chosen ones."""
-    items = queue.line.present
+    items = queue.waiting_items
     if chosen_bytes is not None:
         return chosen_bytes + ITEM_BYTES * count
-    return queue.line.bytes * min(count, items) // max(1, items) + ITEM_BYTES * count
+    return queue.waiting_bytes * min(count, items) // max(1, items) + ITEM_BYTES * count

@@ -356,7 +356,7 @@ class UndoRecovery:
             queue = self._queues.find(record.queue)
             # Items that were in transfer or open are in the queue again, and left to the next deletion.
             is_empty = queue is not None and not (
-                len(queue.line) or queue.open_reads or queue.in_transfer or queue.delayed
+                len(queue.line) or queue.open_reads or queue.in_transfer or queue.delayed or queue.resting
             )
             if queue is not None and is_empty and not self._deletions.must_wait(queue):
                 with suppress(DeletionRefused):  # the queue stays in service, empty

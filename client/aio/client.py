@@ -31,7 +31,7 @@ from staniel.client.messages import (
     put_requests,
     refusals_of,
     refused,
-    with_key,
+    with_options,
 )
 from staniel.protocol.client.conversation import Conversation, read
 from staniel.protocol.client.login import login, must_log_in
@@ -131,7 +131,7 @@ class Client(Connecting):
     # put
 
     async def put(
-        self, queue: str, data: bytes, *, ttl_s: float | None = None, flags: int = 0, key: str = ""
+        self, queue: str, data: bytes, *, ttl_s: float | None = None, flags: int = 0, key: str = "", delay_s: float = 0
     ) -> PutOutcome:
         """Append an item. On return it is stored, as safely as the queue's sync policy says. Raises Full, Refused.
 
@@ -141,20 +141,26 @@ class Client(Connecting):
         With a `key`, an idempotency key of 1 to 250 letters, an item is stored once: while the server remembers the key
         (`put_key_life`), further puts of it to this queue are ALREADY_STORED, whatever their data. So such a put may be
         repeated after any failure, on a new connection to the same server. Raises ValueError for a key with blanks.
+
+        With `delay_s`, at most a year, no client gets the item before that time has passed.
         """
         if self._tracing is not None:
             with self._tracing.sending(queue, 1) as headers:
-                return await self._put(queue, with_headers(data, headers), ttl_s, flags, key)
-        return await self._put(queue, data, ttl_s, flags, key)
+                return await self._put(queue, with_headers(data, headers), ttl_s, flags, key, delay_s)
+        return await self._put(queue, data, ttl_s, flags, key, delay_s)
 
-    async def _put(self, queue: str, data: bytes, ttl_s: float | None, flags: int, key: str) -> PutOutcome:
-        request = with_key(put_request(queue, data, ttl_s, flags), key)
+    async def _put(
+        self, queue: str, data: bytes, ttl_s: float | None, flags: int, key: str, delay_s: float
+    ) -> PutOutcome:
+        request = with_options(put_request(queue, data, ttl_s, flags), key, delay_s)
         if self._connection.state is ConnectionState.NEW:
             await self.connect()
         reply = await self._connection.request(request)
         return PutOutcome.STORED if reply is Answer.STORED else put_outcome(reply, queue)
 
-    async def put_many(self, queue: str, items: Sequence[bytes], *, ttl_s: float | None = None, flags: int = 0) -> None:
+    async def put_many(
+        self, queue: str, items: Sequence[bytes], *, ttl_s: float | None = None, flags: int = 0, delay_s: float = 0
+    ) -> None:
         """Append items in order, many to a round trip. Raises NotAllStored; a refused item does not stop the others.
 
         ConnectionLost says how many were `answered`. If the call is cancelled, the first items may be stored, any
@@ -162,11 +168,15 @@ class Client(Connecting):
         """
         if self._tracing is not None:
             with self._tracing.sending(queue, len(items)) as headers:
-                return await self._put_many(queue, [with_headers(data, headers) for data in items], ttl_s, flags)
-        await self._put_many(queue, items, ttl_s, flags)
+                return await self._put_many(
+                    queue, [with_headers(data, headers) for data in items], ttl_s, flags, delay_s
+                )
+        await self._put_many(queue, items, ttl_s, flags, delay_s)
 
-    async def _put_many(self, queue: str, items: Sequence[bytes], ttl_s: float | None, flags: int) -> None:
-        requests = put_requests(queue, items, ttl_s, flags)
+    async def _put_many(
+        self, queue: str, items: Sequence[bytes], ttl_s: float | None, flags: int, delay_s: float
+    ) -> None:
+        requests = put_requests(queue, items, ttl_s, flags, delay_s)
         if self._connection.state is ConnectionState.NEW:
             await self.connect()
         failed: dict[int, Full | Refused] = {}

@@ -92,7 +92,9 @@ class MultiClient(Closing):
 
     # put
 
-    async def put(self, queue: str, data: bytes, *, ttl_s: float | None = None, flags: int = 0) -> None:
+    async def put(
+        self, queue: str, data: bytes, *, ttl_s: float | None = None, flags: int = 0, delay_s: float = 0
+    ) -> None:
         """Append an item on the next server. Raises Full if all of them are full; raises Refused.
 
         A server that cannot be reached, refuses for a reason of its own (SERVER_ERROR) or is full has not stored the
@@ -101,11 +103,13 @@ class MultiClient(Closing):
         """
 
         async def ask(client: Client) -> None:
-            await client.put(queue, data, ttl_s=ttl_s, flags=flags)
+            await client.put(queue, data, ttl_s=ttl_s, flags=flags, delay_s=delay_s)
 
         await self._on_one(ask, self._repeat_unknown)
 
-    async def put_many(self, queue: str, items: Sequence[bytes], *, ttl_s: float | None = None, flags: int = 0) -> None:
+    async def put_many(
+        self, queue: str, items: Sequence[bytes], *, ttl_s: float | None = None, flags: int = 0, delay_s: float = 0
+    ) -> None:
         """Append items in order, all of them on the next server, as `put` does. Raises NotAllStored.
 
         Once a server has stored some, the others are put on no other server.
@@ -113,7 +117,7 @@ class MultiClient(Closing):
 
         async def ask(client: Client) -> None:
             try:
-                await client.put_many(queue, items, ttl_s=ttl_s, flags=flags)
+                await client.put_many(queue, items, ttl_s=ttl_s, flags=flags, delay_s=delay_s)
             except NotAllStored as error:
                 if len(error.refused) == len(items):
                     raise error.refused[0] from error  # none is stored

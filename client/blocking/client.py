@@ -32,7 +32,7 @@ from staniel.client.messages import (
     put_requests,
     refusals_of,
     refused,
-    with_key,
+    with_options,
 )
 from staniel.protocol.client.conversation import Conversation, read
 from staniel.protocol.client.login import login, must_log_in
@@ -131,7 +131,9 @@ class Client(Connecting):
 
     # put
 
-    def put(self, queue: str, data: bytes, *, ttl_s: float | None = None, flags: int = 0, key: str = "") -> PutOutcome:
+    def put(
+        self, queue: str, data: bytes, *, ttl_s: float | None = None, flags: int = 0, key: str = "", delay_s: float = 0
+    ) -> PutOutcome:
         """Append an item. On return it is stored, as safely as the queue's sync policy says. Raises Full, Refused.
 
         `ttl_s` is rounded up to whole seconds. If the call is interrupted, the item may be stored or not; the `outcome`
@@ -140,20 +142,24 @@ class Client(Connecting):
         With a `key`, an idempotency key of 1 to 250 letters, an item is stored once: while the server remembers the key
         (`put_key_life`), further puts of it to this queue are ALREADY_STORED, whatever their data. So such a put may be
         repeated after any failure, on a new connection to the same server. Raises ValueError for a key with blanks.
+
+        With `delay_s`, at most a year, no client gets the item before that time has passed.
         """
         if self._tracing is not None:
             with self._tracing.sending(queue, 1) as headers:
-                return self._put(queue, with_headers(data, headers), ttl_s, flags, key)
-        return self._put(queue, data, ttl_s, flags, key)
+                return self._put(queue, with_headers(data, headers), ttl_s, flags, key, delay_s)
+        return self._put(queue, data, ttl_s, flags, key, delay_s)
 
-    def _put(self, queue: str, data: bytes, ttl_s: float | None, flags: int, key: str) -> PutOutcome:
-        request = with_key(put_request(queue, data, ttl_s, flags), key)
+    def _put(self, queue: str, data: bytes, ttl_s: float | None, flags: int, key: str, delay_s: float) -> PutOutcome:
+        request = with_options(put_request(queue, data, ttl_s, flags), key, delay_s)
         if self._connection.state is ConnectionState.NEW:
             self.connect()
         reply = self._connection.request(request)
         return PutOutcome.STORED if reply is Answer.STORED else put_outcome(reply, queue)
 
-    def put_many(self, queue: str, items: Sequence[bytes], *, ttl_s: float | None = None, flags: int = 0) -> None:
+    def put_many(
+        self, queue: str, items: Sequence[bytes], *, ttl_s: float | None = None, flags: int = 0, delay_s: float = 0
+    ) -> None:
         """Append items in order, many to a round trip. Raises NotAllStored; a refused item does not stop the others.
 
         ConnectionLost says how many were `answered`. If the call is interrupted, the first items may be stored, any
@@ -161,11 +167,11 @@ class Client(Connecting):
         """
         if self._tracing is not None:
             with self._tracing.sending(queue, len(items)) as headers:
-                return self._put_many(queue, [with_headers(data, headers) for data in items], ttl_s, flags)
-        self._put_many(queue, items, ttl_s, flags)
+                return self._put_many(queue, [with_headers(data, headers) for data in items], ttl_s, flags, delay_s)
+        self._put_many(queue, items, ttl_s, flags, delay_s)
 
-    def _put_many(self, queue: str, items: Sequence[bytes], ttl_s: float | None, flags: int) -> None:
-        requests = put_requests(queue, items, ttl_s, flags)
+    def _put_many(self, queue: str, items: Sequence[bytes], ttl_s: float | None, flags: int, delay_s: float) -> None:
+        requests = put_requests(queue, items, ttl_s, flags, delay_s)
         if self._connection.state is ConnectionState.NEW:
             self.connect()
         failed: dict[int, Full | Refused] = {}

@@ -93,7 +93,7 @@ class MultiClient(Closing):
 
     # put
 
-    def put(self, queue: str, data: bytes, *, ttl_s: float | None = None, flags: int = 0) -> None:
+    def put(self, queue: str, data: bytes, *, ttl_s: float | None = None, flags: int = 0, delay_s: float = 0) -> None:
         """Append an item on the next server. Raises Full if all of them are full; raises Refused.
 
         A server that cannot be reached, refuses for a reason of its own (SERVER_ERROR) or is full has not stored the
@@ -102,11 +102,13 @@ class MultiClient(Closing):
         """
 
         def ask(client: Client) -> None:
-            client.put(queue, data, ttl_s=ttl_s, flags=flags)
+            client.put(queue, data, ttl_s=ttl_s, flags=flags, delay_s=delay_s)
 
         self._on_one(ask, self._repeat_unknown)
 
-    def put_many(self, queue: str, items: Sequence[bytes], *, ttl_s: float | None = None, flags: int = 0) -> None:
+    def put_many(
+        self, queue: str, items: Sequence[bytes], *, ttl_s: float | None = None, flags: int = 0, delay_s: float = 0
+    ) -> None:
         """Append items in order, all of them on the next server, as `put` does. Raises NotAllStored.
 
         Once a server has stored some, the others are put on no other server.
@@ -114,7 +116,7 @@ class MultiClient(Closing):
 
         def ask(client: Client) -> None:
             try:
-                client.put_many(queue, items, ttl_s=ttl_s, flags=flags)
+                client.put_many(queue, items, ttl_s=ttl_s, flags=flags, delay_s=delay_s)
             except NotAllStored as error:
                 if len(error.refused) == len(items):
                     raise error.refused[0] from error  # none is stored

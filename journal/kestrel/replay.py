@@ -33,6 +33,7 @@ from staniel.journal.kestrel.records import (
     plain,
 )
 from staniel.queues.checkpoint import Checkpoint
+from staniel.queues.delays import is_rest
 from staniel.queues.item import REMNANT_MS, Delivery, Item, ItemWithXid, item_with, past_bytes
 from staniel.queues.line import PlainLine
 from staniel.queues.xids import next_xid, steps_past
@@ -323,4 +324,6 @@ class Replay:
         delivery = self.line.pop()
         delivery.item = plain(delivery.item)
         delivery.xid = xid
+        if xid < 0 and is_rest(xid, delivery.item):
+            delivery.deliveries -= 1  # no client has seen it
         self.open[xid] = delivery

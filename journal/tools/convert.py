@@ -7,6 +7,7 @@ touched. Then a plan is written, and from then on every start carries it out to 
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from hashlib import sha256
 
 from staniel.journal.convert_plan import ConversionPlan, carry_out, encode
@@ -26,6 +27,7 @@ from staniel.journal.libkestrel.segments import StreamSegments
 from staniel.journal.spool import Spool
 from staniel.journal.tools.unfinished import unfinished_in
 from staniel.queues.config import Format, JournalDialect, QueueConfig
+from staniel.queues.delays import delay_of, expiry_of
 from staniel.queues.item import LOST_MS, Item, copy_of
 from staniel.queues.line import Line
 from staniel.queues.names import file_error, parent_of
@@ -195,11 +197,12 @@ class Conversion:
             if len(item.data) > DATA_BYTES_MAX:
                 raise ConversionRefused(f"an item of {len(item.data)} bytes: libkestrel's format allows 16MB at most")
             item_id += 1
-            writer.write(encode_put(item, item_id))
+            written = undelayed(item, self.now_ms)
+            writer.write(encode_put(written, item_id))
             for name, position in positions.items():
                 if heads.get(name) == item:
                     lines[name].pop()
-                    digests[name].add(item)
+                    digests[name].add(written)
                     done = self._report_progress("writing", done + 1, total)
                 else:
                     position.confirm(item_id, item_id, segments)
@@ -331,6 +334,20 @@ def refuse_lost(item: Item) -> None:
     """Raise ConversionRefused for an item that its journal has lost."""
     if item.expires_ms == LOST_MS:
         raise ConversionRefused("an item cannot be read back from the old files; nothing has been replaced")
+
+
+def undelayed(item: Item, now_ms: int) -> Item:
+    """Return `item` for libkestrel's format, which has no delays. Raises Refusal if its delay has not ended."""
+    delay = delay_of(item)
+    if delay is None:
+        return item
+    if delay.due_ms > now_ms:
+        due = datetime.fromtimestamp(delay.due_ms / 1000, UTC).isoformat(timespec="seconds")
+        raise Refusal(
+            f"an item is put with a delay that ends at {due}: libkestrel's format has no delays; "
+            "convert the queue when all of them have ended, or flush it first"
+        )
+    return Item(item.data, item.added_ms, expiry_of(item), item.flags)
 
 
 def stream_refusal(name: str) -> str:

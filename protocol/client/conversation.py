@@ -43,7 +43,10 @@ __all__ = ["Conversation", "ConversationState", "encode", "read"]
 REPLY_LINE_BYTES_MAX = 65_536
 """A VALUE line repeats the requested key, up to 16 KB long. A line of more than four times that is no reply."""
 
-_WITH_NOREPLY = (memcache.Set, memcache.KeyedSet, memcache.Delete, memcache.FlushAll, memcache.Verbosity)
+_WITH_NOREPLY = (
+    *(memcache.Set, memcache.KeyedSet, memcache.DelayedSet),
+    *(memcache.Delete, memcache.FlushAll, memcache.Verbosity),
+)
 _WITH_ITEMS = (memcache.Get, memcache.Monitor, memcache.GetMany, memcache.GetFirst)
 _OF_SEVERAL = (memcache.GetMany, memcache.GetFirst)
 _DUMPS = (memcache.DumpStats, memcache.DumpConfig)

@@ -15,7 +15,16 @@ from staniel.protocol.client.replies import ReplyShape
 from staniel.protocol.memcache import requests as memcache
 from staniel.protocol.memcache.fields import DATE_S_MIN
 from staniel.protocol.memcache.item_requests import Get
-from staniel.protocol.memcache.keys import ALSO, ID_MAX, PUT_KEY, PUT_KEY_BYTES_MAX, QUEUES_MAX, fetches
+from staniel.protocol.memcache.keys import (
+    ALSO,
+    DELAY_MS_MAX,
+    ID_MAX,
+    PUT_DELAY,
+    PUT_KEY,
+    PUT_KEY_BYTES_MAX,
+    QUEUES_MAX,
+    fetches,
+)
 from staniel.protocol.memcache.meta_fields import Meta
 from staniel.protocol.memcache.requests import GetFirst, Request
 from staniel.protocol.words import INT32_MAX, INT32_MIN, UINT32_MAX
@@ -141,15 +150,23 @@ def _set(request: memcache.Set) -> bytes:
 
 
 def _keyed_set(request: memcache.KeyedSet) -> bytes:
-    put, key = request.set, request.key
-    if not 1 <= len(key) <= PUT_KEY_BYTES_MAX:
-        raise ValueError(f"an idempotency key has 1 to {PUT_KEY_BYTES_MAX} letters: {key!r}")
+    return _with_options(request.set, PUT_KEY + _put_key(request.key))
+
+
+def _delayed_set(request: memcache.DelayedSet) -> bytes:
+    delay = b"%b%d" % (PUT_DELAY, _number(request.delay_ms, 0, DELAY_MS_MAX))
+    return _with_options(request.set, delay + PUT_KEY + _put_key(request.key) if request.key else delay)
+
+
+def _with_options(put: memcache.Set, options: bytes) -> bytes:
     line = _set(put)
     at = 4 + len(_queue(put.queue))  # behind "set " and the name
-    return b"%b%b%b%b" % (line[:at], PUT_KEY, _put_key(key), line[at:])
+    return b"%b%b%b" % (line[:at], options, line[at:])
 
 
 def _put_key(key: str) -> bytes:
+    if not 1 <= len(key) <= PUT_KEY_BYTES_MAX:
+        raise ValueError(f"an idempotency key has 1 to {PUT_KEY_BYTES_MAX} letters: {key!r}")
     try:
         return _checked(key.encode("latin-1"))
     except UnicodeEncodeError:
@@ -218,6 +235,7 @@ def _names(command: bytes, names: tuple[str, ...]) -> bytes:
 REQUESTS: dict[type[Request], tuple[Callable[[Any], bytes], ReplyShape | None]] = {
     memcache.Set: (_set, replies.STORED),
     memcache.KeyedSet: (_keyed_set, replies.STORED_ONCE),
+    memcache.DelayedSet: (_delayed_set, replies.STORED_ONCE),
     memcache.Get: (_get, replies.END),
     memcache.GetMany: (_get_many, replies.END),
     memcache.GetFirst: (_get_first, replies.END),

@@ -15,15 +15,14 @@ from staniel.protocol.memcache.fields import NEVER, NOT_SECONDS, block_too_large
 from staniel.protocol.memcache.item_requests import Get, SetHead
 from staniel.protocol.memcache.keys import (
     ALSO,
-    PUT_KEY,
     fetches,
     parse_first,
     parse_id,
     parse_key,
-    parse_put_key,
+    parse_put_options,
     parse_some,
 )
-from staniel.protocol.memcache.meta_fields import PutKey
+from staniel.protocol.memcache.meta_fields import PutDelay, PutKey
 from staniel.protocol.memcache.replies import replies_for
 from staniel.protocol.memcache.requests import (
     CLIENT_NAME_BYTES_MAX,
@@ -112,15 +111,16 @@ def _set(words: list[bytes], limits: Limits) -> Parsed:
         expires_ms=until.expires_ms,
         noreply=noreply,
     )
-    return _with_key(head, words[1]) if PUT_KEY in words[1] and not limits.may_log_in else head
+    return _with_options(head, words[1]) if b"/" in words[1] and not limits.may_log_in else head
 
 
-def _with_key(head: SetHead, word: bytes) -> SetHead | RefusedBlock:
-    keyed = parse_put_key(word)
-    if isinstance(keyed, str):
-        return RefusedBlock(head.length, refuse(keyed, head.noreply))
-    name, key = keyed
-    return SetHead(head.length, queue_name(name), head.flags, head.ttl_ms, head.expires_ms, head.noreply, PutKey(key))
+def _with_options(head: SetHead, word: bytes) -> SetHead | RefusedBlock:
+    options = parse_put_options(word)
+    if isinstance(options, str):
+        return RefusedBlock(head.length, refuse(options, head.noreply))
+    name, key, delay_ms = queue_name(options.name), options.key, options.delay_ms
+    how = PutDelay(delay_ms, key) if delay_ms else PutKey(key) if key else None
+    return SetHead(head.length, name, head.flags, head.ttl_ms, head.expires_ms, head.noreply, how)
 
 
 def _refused_storage(words: list[bytes], limits: Limits) -> Parsed:

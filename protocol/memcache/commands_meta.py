@@ -15,13 +15,12 @@ from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.fields import block_too_large, expiry, hang_up, refuse
 from staniel.protocol.memcache.item_requests import Get, SetHead
 from staniel.protocol.memcache.keys import (
-    PUT_KEY,
     OpenItem,
     fetches,
     parse_first,
     parse_id,
     parse_key,
-    parse_put_key,
+    parse_put_options,
     parse_some,
 )
 from staniel.protocol.memcache.meta_fields import Meta
@@ -80,11 +79,11 @@ def _head(length: int, meta: Meta, words: list[bytes]) -> SetHead | str:
         return until
     if _token(words, b"M") not in _SET_MODES:
         return "a queue has no mode but set"
-    if PUT_KEY in name:
-        keyed = parse_put_key(name)
-        if isinstance(keyed, str):
-            return keyed
-        name, meta = keyed[0], structs.replace(meta, put_key=keyed[1])
+    if b"/" in name:
+        options = parse_put_options(name)
+        if isinstance(options, str):
+            return options
+        name, meta = options.name, structs.replace(meta, put_key=options.key, delay_ms=options.delay_ms)
     return SetHead(length, text(name), flags, until.ttl_ms, until.expires_ms, noreply=False, meta=meta)
 
 

@@ -6,7 +6,7 @@ from typing import final
 
 from msgspec import Struct, structs
 
-from staniel.protocol.memcache.meta_fields import Meta, PutKey
+from staniel.protocol.memcache.meta_fields import Meta, PutDelay, PutKey
 
 
 class Set(Struct, frozen=True, gc=False):
@@ -46,7 +46,7 @@ class Get(Struct, frozen=True, gc=False):
 class SetHead(Struct, frozen=True, gc=False):
     """A `set` without its data, with the fields of `Set`. `length` is in bytes.
 
-    `meta` is set for the meta command `ms`: what its reply must contain; and for a put with a key.
+    `meta` is set for the meta command `ms`: what its reply must contain; and for a put with a key or a delay.
     """
 
     length: int
@@ -55,7 +55,7 @@ class SetHead(Struct, frozen=True, gc=False):
     ttl_ms: int | None
     expires_ms: int
     noreply: bool
-    meta: Meta | PutKey | None = None
+    meta: Meta | PutKey | PutDelay | None = None
 
 
 def without_ends(request: Get) -> Get:

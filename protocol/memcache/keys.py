@@ -21,6 +21,8 @@ ID_MAX = 2**64 - 1
 PUT_KEY = b"/key="
 PUT_KEY_BYTES_MAX = 250
 """The length of the longest key of memcached."""
+PUT_DELAY = b"/delay="
+DELAY_MS_MAX = 366 * 86_400_000  # a year
 
 _FORBIDDEN = (
     (frozenset({b"peek", b"open"}), "peek and open exclude each other"),
@@ -113,14 +115,26 @@ def parse_first(key: bytes, with_id: bool = False) -> tuple[Get, ...] | str | No
     return tuple(Get(name, queue_name(name), get.wait_ms, get.open, peek=get.peek, with_id=with_id) for name in names)
 
 
-def parse_put_key(word: bytes) -> tuple[bytes, str] | str:
-    """Return the name of the queue and the idempotency key of a put, as in `jobs/key=order-17`, or why that is refused.
-    The key is all that follows, slashes included.
+class PutOptions(Struct, frozen=True, gc=False):
+    """The name of a put's queue, its idempotency key, "" without one, and its delay."""
+
+    name: bytes
+    key: str
+    delay_ms: int
+
+
+def parse_put_options(word: bytes) -> PutOptions | str:
+    """Return what the key of a put says, as in `jobs/delay=5000/key=order-17`, or why that is refused. The idempotency
+    key comes last: it is all that follows, slashes included.
     """
-    name, _, key = word.partition(PUT_KEY)
-    if not 1 <= len(key) <= PUT_KEY_BYTES_MAX:
+    name, key_mark, key = word.partition(PUT_KEY)
+    if key_mark and not 1 <= len(key) <= PUT_KEY_BYTES_MAX:
         return f"key= needs a key of 1 to {PUT_KEY_BYTES_MAX} bytes"
-    return name, text(key)
+    name, delay_mark, number = name.partition(PUT_DELAY)
+    delay_ms = integer(number, 0, DELAY_MS_MAX) if delay_mark else 0
+    if delay_ms is None:
+        return f"delay= needs a number of milliseconds from 0 to {DELAY_MS_MAX}"
+    return PutOptions(name, text(key), delay_ms)
 
 
 class OpenItem(Struct, frozen=True, gc=False):

@@ -29,10 +29,11 @@ from staniel.protocol.http.detect import refusal_of
 from staniel.protocol.limits import REQUESTS_PER_FEED, WORK_PER_FEED, Limits
 from staniel.protocol.memcache import commands, commands_kestrel
 from staniel.protocol.memcache.item_requests import Get, Set, SetHead, new_set
-from staniel.protocol.memcache.meta_fields import Meta, PutKey
+from staniel.protocol.memcache.meta_fields import Meta, PutDelay, PutKey
 from staniel.protocol.memcache.replies import replies_for
 from staniel.protocol.memcache.requests import (
     Confirm,
+    DelayedSet,
     Delete,
     Dialect,
     KeyedSet,
@@ -120,7 +121,8 @@ class LineCache:
             return refusal
         parsed = self._parse(self._split(line[:-1].removesuffix(b"\r")), self._limits)
         # A put with a key of its own is not remembered: its line seldom comes twice.
-        is_keyed = isinstance(parsed, SetHead) and type(parsed.meta) is PutKey
+        how = parsed.meta if isinstance(parsed, SetHead) else None
+        is_keyed = how is not None and isinstance(how, PutKey | PutDelay) and how.key != ""
         if isinstance(parsed, _REMEMBERED) and len(line) <= KNOWN_LINE_BYTES_MAX and not is_keyed:
             remember(self.known, line, parsed)
             if not isinstance(parsed, SetHead):
@@ -398,10 +400,12 @@ class MemcacheParser(Parser):
         return len(data)
 
 
-def _special(put: Set, how: Meta | PutKey) -> MetaSet | KeyedSet:
+def _special(put: Set, how: Meta | PutKey | PutDelay) -> MetaSet | KeyedSet | DelayedSet:
+    if isinstance(how, PutDelay):
+        return DelayedSet(put, how.delay_ms, how.key)
     return KeyedSet(put, how.key) if isinstance(how, PutKey) else MetaSet(put, how)
 
 
-def _set(head: SetHead, data: bytes) -> Set | MetaSet | KeyedSet:
+def _set(head: SetHead, data: bytes) -> Set | MetaSet | KeyedSet | DelayedSet:
     request = Set(head.queue, data, head.flags, head.ttl_ms, head.expires_ms, head.noreply)
     return request if head.meta is None else _special(request, head.meta)

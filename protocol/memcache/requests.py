@@ -185,6 +185,22 @@ class KeyedSet(RareRequest, frozen=True, gc=False):
         return self.set.noreply
 
 
+class DelayedSet(RareRequest, frozen=True, gc=False):
+    """A put of an item that no client gets before `delay_ms` have passed, with an idempotency key, "" without one."""
+
+    set: Set
+    delay_ms: int
+    key: str = ""
+
+    @property
+    def queue(self) -> str:
+        return self.set.queue
+
+    @property
+    def noreply(self) -> bool:
+        return self.set.noreply
+
+
 class MetaSet(RareRequest, frozen=True, gc=False):
     set: Set
     meta: Meta

@@ -18,6 +18,7 @@ from staniel.broker.admin.views import ClientView, OpenReadView, ServerView
 from staniel.broker.config.values import DURATION_MS_MAX
 from staniel.broker.figures import QueueSnapshot
 from staniel.broker.operations.audit import KEPT, AuditEntry
+from staniel.protocol.memcache.keys import DELAY_MS_MAX
 from staniel.queues.names import file_error
 from staniel.server.cli.admin_client import Answer, queue_path
 from staniel.server.cli.live_command import NOT_READY, Live, LiveCommand, complete_queue, confirm, convert
@@ -68,6 +69,12 @@ def check_queue(ctx: click.Context, param: click.Parameter, value: str | None) -
 def _check_expiry(ctx: click.Context, param: click.Parameter, value: int | None) -> int:
     if value is not None and not 0 < value <= DURATION_MS_MAX:
         raise click.BadParameter(f"expected a time from 1ms to {DURATION_MS_MAX // DAY_MS}d")
+    return value or 0
+
+
+def _check_delay(ctx: click.Context, param: click.Parameter, value: int | None) -> int:
+    if value is not None and not 0 <= value <= DELAY_MS_MAX:
+        raise click.BadParameter(f"expected a time from 0 to {DELAY_MS_MAX // DAY_MS}d")
     return value or 0
 
 
@@ -361,13 +368,20 @@ def _audit_row(entry: AuditEntry) -> list[str]:
     callback=_check_expiry,
     help="The time until the item expires.",
 )
-def put(live: Live, queue: str, data: str | None, expires: int) -> None:
+@click.option(
+    "--delay",
+    metavar="30s|5m|2h",
+    type=DurationParam(),
+    callback=_check_delay,
+    help="The time before which no client gets the item.",
+)
+def put(live: Live, queue: str, data: str | None, expires: int, delay: int) -> None:
     """Store one item in QUEUE: DATA, or all of standard input, byte by byte.
 
     It may have up to max_item_size of QUEUE, by default 16 MB.
     """
     payload = _read_input(data is None) if data in (None, "-") else os.fsencode(data or "")
-    reply = live.client.store(queue_path(queue, "put"), payload, expires_in_ms=expires)
+    reply = live.client.store(queue_path(queue, "put"), payload, expires_in_ms=expires, delay_ms=delay)
     live.print_result(reply, f"stored {human_size(len(payload))} in {printable(queue)}")
 
 

@@ -54,6 +54,7 @@ def _refused(*names: str) -> dict[str, tuple[Row, ...]]:
 MEMCACHE: dict[str, tuple[Row, ...]] = {
     "set": (
         Row(WRITE, "set {queue} 0 0 3\r\nnew\r\n", b"STORED", changes=True),
+        Row(WRITE, "set {queue}/delay=9 0 0 3\r\nnew\r\n", b"STORED", changes=True),
         Row(WRITE, "set {queue}/key=k 0 0 3\r\nnew\r\n", changes=None),  # one of the queues has fan-out children
     ),
     "get": (
@@ -85,6 +86,7 @@ MEMCACHE: dict[str, tuple[Row, ...]] = {
     "ms": (
         Row(WRITE, "ms {queue} 3\r\nnew\r\n", b"HD", changes=True),
         Row(WRITE, "ms {base64} 3 b\r\nnew\r\n", b"HD", changes=True),
+        Row(WRITE, "ms {queue}/delay=9 3\r\nnew\r\n", b"HD", changes=True),
         Row(WRITE, "ms {queue}/key=k 3\r\nnew\r\n", changes=None),
     ),
     "mg": (

@@ -26,6 +26,7 @@ from staniel.protocol.client.replies import (
 from staniel.protocol.client.requests import EXPIRES_MS_MIN, TTL_MS_END, history_request, read_first
 from staniel.protocol.memcache import requests as memcache
 from staniel.protocol.memcache.item_requests import Get
+from staniel.protocol.memcache.keys import DELAY_MS_MAX
 from staniel.protocol.memcache.replies import Replies, replies_for
 from staniel.protocol.memcache.requests import Dialect, Request
 
@@ -49,6 +50,7 @@ sets = st.builds(memcache.Set, names, blocks, flags, lives, noreply=st.booleans(
 )
 words = st.text(st.characters(max_codepoint=255, exclude_characters=" \r\n"), min_size=1, max_size=250)
 keyed_sets = st.builds(memcache.KeyedSet, sets, words)
+delayed_sets = st.builds(memcache.DelayedSet, sets, st.integers(1, DELAY_MS_MAX), st.just("") | words)
 kestrel_sets = st.builds(memcache.Set, names, blocks, st.just(0), lives) | st.builds(
     memcache.Set, names, blocks, st.just(0), st.none(), dates(KESTREL_DATE_MS_MAX)
 )
@@ -112,6 +114,7 @@ memcached_requests: st.SearchStrategy[Request] = (
     shared
     | sets
     | keyed_sets
+    | delayed_sets
     | gets()
     | many
     | firsts
@@ -149,7 +152,7 @@ def answers(draw: st.DrawFn, request: Request, dialect: Dialect) -> tuple[bytes,
     match request:
         case memcache.Set():
             return draw(st.sampled_from([(replies.stored, [Answer.STORED]), (replies.not_stored, [Answer.NOT_STORED])]))
-        case memcache.KeyedSet():
+        case memcache.KeyedSet() | memcache.DelayedSet():
             return draw(st.sampled_from([(replies.stored, [Answer.STORED]), (replies.exists, [Answer.EXISTS])]))
         case memcache.Delete():
             return replies.not_found, [Answer.NOT_FOUND if dialect is Dialect.MEMCACHED else Answer.DELETED]

@@ -12,7 +12,7 @@ from typing import get_args
 
 import pytest
 
-from staniel.broker.commands import first_of, keyed_puts, meta
+from staniel.broker.commands import delayed_puts, first_of, keyed_puts, meta
 from staniel.broker.commands import memcache as commands
 from staniel.broker.commands.authorized import PROTOCOLS, commands_of
 from staniel.protocol.client.requests import FINALS, WRITERS
@@ -88,7 +88,8 @@ def lines_of(module: ModuleType) -> Iterable[tuple[str, str]]:
 def test_each_command_has_its_line_beside_its_handler_and_its_right() -> None:
     """As docs/protocol.md writes the line; a quoted bar of its table stands there with a backslash."""
     documented = (ROOT / "docs" / "protocol.md").read_text("utf-8").replace("\\|", "|")
-    lines = dict((*lines_of(commands), *lines_of(meta), *lines_of(keyed_puts), *lines_of(first_of)))
+    modules = (commands, meta, keyed_puts, delayed_puts, first_of)
+    lines = dict(line for module in modules for line in lines_of(module))
     assert {f"memcache.{name}" for name in lines} == {
         f"memcache.{kind.__name__}" for kind in all_of(memcache.Request) - {Invalid, More}
     }

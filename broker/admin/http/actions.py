@@ -19,7 +19,7 @@ from staniel.broker.admin.browse import as_text
 from staniel.broker.admin.http.choosing import choose, chosen_count, under_way
 from staniel.broker.admin.http.exchange import BadBody, Exchange
 from staniel.broker.admin.http.queries import find, find_operation
-from staniel.broker.commands import changes, keyed_puts, puts
+from staniel.broker.commands import changes, delayed_puts, keyed_puts, puts
 from staniel.broker.commands.admin import change_status, reload_for
 from staniel.broker.commands.gets import hold
 from staniel.broker.commands.monitor import confirm
@@ -38,7 +38,7 @@ from staniel.broker.status import by_name
 from staniel.journal.undo_file import DELETE
 from staniel.protocol.http import replies
 from staniel.protocol.http.requests import RAW
-from staniel.protocol.memcache.keys import PUT_KEY_BYTES_MAX
+from staniel.protocol.memcache.keys import DELAY_MS_MAX, PUT_KEY_BYTES_MAX
 from staniel.queues.item import Delivery, Item
 from staniel.queues.names import name_error
 from staniel.queues.queue import Queue, QueueState
@@ -50,12 +50,15 @@ EXPIRES_IN_MS_MAX = 1 << 53  # an expiry is a signed number of 64 bits in every 
 
 
 class PutBody(Struct, forbid_unknown_fields=True):
-    """An item to put. `encoding`: "text" (UTF-8) or "base64"; `expires_in_ms` 0: it does not expire."""
+    """An item to put. `encoding`: "text" (UTF-8) or "base64"; `expires_in_ms` 0: it does not expire. `delay_ms`: no
+    client gets it before.
+    """
 
     data: str
     encoding: str = "text"
     expires_in_ms: int = 0
     flags: int = 0
+    delay_ms: int = 0
 
 
 class TakeBody(Struct, forbid_unknown_fields=True):
@@ -192,9 +195,10 @@ def put(exchange: Exchange, now_ms: int) -> None:
         data = exchange.request.body
         expires_in_ms = exchange.number("expires_in_ms", 0, EXPIRES_IN_MS_MAX + 1)
         flags = exchange.number("flags", 0, 1 << 32)
+        delay_ms = exchange.number("delay_ms", 0, DELAY_MS_MAX + 1)
     else:
         body = exchange.body(PutBody)
-        data, expires_in_ms, flags = _data(body), body.expires_in_ms, body.flags
+        data, expires_in_ms, flags, delay_ms = _data(body), body.expires_in_ms, body.flags, body.delay_ms
     queues = exchange.broker.queues
     if name not in queues.aliases and queues.find(name) is None and (why := name_error(name)):
         exchange.error(400, why)
@@ -203,11 +207,14 @@ def put(exchange: Exchange, now_ms: int) -> None:
         raise BadBody("flags are a number of 32 bits")
     if not 0 <= expires_in_ms <= EXPIRES_IN_MS_MAX:
         raise BadBody(f"expires_in_ms is a number from 0 to {EXPIRES_IN_MS_MAX}")
+    if not 0 <= delay_ms <= DELAY_MS_MAX:
+        raise BadBody(f"delay_ms is a number from 0 to {DELAY_MS_MAX}")
     expires_ms = exchange.session.calendar.end_of_life(now_ms, expires_in_ms) if expires_in_ms else 0
     counters = exchange.broker.counters
     item, key = Item(data, now_ms, expires_ms, flags), exchange.request.headers.get("idempotency-key")
     result: puts.PutResult | None
     try:
+        item = delayed_puts.with_delay(session, name, item, delay_ms, now_ms)
         if key is None:
             result = puts.store(session, name, item, now_ms)
         else:
@@ -346,7 +353,7 @@ def purge(exchange: Exchange, now_ms: int) -> None:
             raise BadBody("no_undo goes with whole queues: a purge by `where` can always be undone")
         choose(exchange, queue, body.where, partial(_purge_chosen, exchange, body), now_ms)
         return
-    count = _wanted(body.expected, queue.line.present)
+    count = _wanted(body.expected, queue.waiting_items)
     undos = exchange.broker.undos
     if not undos.is_on or body.no_undo or not count:
         _purge_for_good(exchange, queue, count, now_ms)
@@ -426,11 +433,11 @@ def _answer_later(exchange: Exchange, running: Operation, answer: Callable[[int]
 
 
 def _purge_for_good(exchange: Exchange, queue: Queue, count: int, now_ms: int) -> None:
-    session, line = exchange.session, queue.line
+    session = exchange.session
     if queue.state is QueueState.CLOSED:
         exchange.error(404, f"{queue.name} is deleted")
         return
-    if count < line.present:
+    if count < queue.waiting_items:
         running = RunningDrop(
             exchange.broker.operations, exchange.broker.audit.requester(session), queue, count, now_ms
         )
@@ -721,7 +728,7 @@ def delete(exchange: Exchange, now_ms: int) -> None:
     if why := under_way(exchange, queue):
         exchange.error(409, why)  # items that an operation has set aside would be deleted without an undo
         return
-    undos, deletions, items = exchange.broker.undos, exchange.broker.deletions, queue.line.present
+    undos, deletions, items = exchange.broker.undos, exchange.broker.deletions, queue.waiting_items
     deletions.search(queue, now_ms)
     # A queue whose deletion must wait may get items until then, from an undo or expired ones of another queue.
     if not undos.is_on or body.no_undo or not (items or deletions.must_wait(queue)):

@@ -159,7 +159,7 @@ ROUTES = (
         rights.write,
         "Store one item; byte by byte it may be as large as max_item_size.",
         body=actions.PutBody,
-        query=("expires_in_ms", "flags"),
+        query=("expires_in_ms", "flags", "delay_ms"),
         raw=True,
     ),
     Route("POST", "/api/queues/{queue}/take", actions.take, rights.take, "Take items for good.", body=actions.TakeBody),

@@ -165,6 +165,24 @@ def test_an_item_too_large_for_the_format_is_refused() -> None:
     assert "q" in names(disk)
 
 
+@pytest.mark.parametrize("is_at_rest", [False, True])
+def test_a_queue_with_a_delay_is_converted_when_the_delay_has_ended(is_at_rest: bool) -> None:
+    world = World()
+    client = world.client().says("set q/delay=60000 0 0 4", "late", "set q 0 0 3", "now")
+    if is_at_rest:
+        client.says("get q/peek")
+    settle(world)
+    assert len(world.broker.queues.by_name["q"].resting) == is_at_rest
+    disk = world.disk.crash(Crash.DROP)
+    with pytest.raises(Refusal, match="a delay that ends at 2023-11-14T22:14:20"):
+        convert(disk, Format.LIBKESTREL)
+    later = disk.crash(Crash.DROP)
+    assert Conversion(Spool(later, "s"), "q", START_MS + 61_000, lambda *_: None).run(Format.LIBKESTREL) == 2
+    again = World(LIBKESTREL, later.crash(Crash.DROP))
+    items = again.broker.queues.by_name["q"].line.items()
+    assert [(item.data, item.expires_ms) for item in items] == [(b"late", 0), (b"now", 0)]
+
+
 @pytest.mark.parametrize("what", ["purge", "move", "undo of a purge", "undo of a move"])
 def test_a_queue_with_an_operation_that_was_cut_off_is_converted_when_a_start_has_ended_it(what: str) -> None:
     """Its file speaks of transactions, ids and places in the old files."""

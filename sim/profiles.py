@@ -77,6 +77,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     by_id: bool = False  # of a hub: clients open several items and end their reads by id
     keyed: bool = False  # of a hub: clients put items with idempotency keys, and put them again
     several: bool = False  # of a hub: clients read from several queues with one request, and end their reads by id
+    delayed: bool = False  # of a hub: clients put items with delays
     metered: bool = False  # of a hub: its clock counts its work, and there are many queues
     stands_still: bool = False
     """True if a hub's machine sometimes pauses between checking the sockets and reading the clock, for longer than
@@ -309,6 +310,7 @@ PROFILES = {
         Profile(name="hub-ids", hub=True, by_id=True, policies=("always",), clients=4),
         Profile(name="hub-keys", hub=True, keyed=True, policies=("always",), streams=300, clients=4),
         Profile(name="hub-several", hub=True, several=True, policies=("always",), clients=5),
+        Profile(name="hub-delays", hub=True, delayed=True, policies=("always",), clients=4),
         Profile(name="hub-tls", hub=True, secure=70, policies=("always",), clients=5),
         Profile(
             name="hub-undo",

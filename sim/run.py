@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from staniel.sim.history import STEPS, History, Outcome, SeedPlan
+from staniel.sim.hub.delays import DelayRun
 from staniel.sim.hub.deletions import DeletionRun
 from staniel.sim.hub.equal import EqualRun
 from staniel.sim.hub.ids import IdRun
@@ -36,6 +37,8 @@ def history_of(seed_plan: SeedPlan) -> History:
             return KeyRun(seed_plan)
         if profile.several:
             return SeveralRun(seed_plan)
+        if profile.delayed:
+            return DelayRun(seed_plan)
         return (UserRun if profile.users else LimitRun if profile.limits else HubRun)(seed_plan)
     return JobRun(seed_plan) if seed_plan.profile.jobs else QueueRun(seed_plan)
 

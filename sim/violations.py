@@ -13,6 +13,8 @@ class Kind(Enum):
     REDELIVERED = "redelivered after an acknowledged close"
     TWO_HOLDERS = "two holders at once"
     ORDER = "order violated"
+    EARLY = "handed out before it is due"
+    LATE = "due, and kept from a client that waits"
     NO_PREFIX = "not a prefix of the queue's history"
     STATISTICS = "statistics unlike the model"
     NO_ANSWER = "an answer that does not belong there"

@@ -13,6 +13,7 @@ from staniel.sim.__main__ import main
 from staniel.sim.disk.disk import Disk
 from staniel.sim.history import SeedPlan
 from staniel.sim.mutants.clocks import MUTANTS as OF_CLOCKS
+from staniel.sim.mutants.delays import MUTANTS as OF_DELAYS
 from staniel.sim.mutants.equal import MUTANTS as OF_EQUAL_ITEMS
 from staniel.sim.mutants.hub import MUTANTS as OF_HUBS
 from staniel.sim.mutants.ids import MUTANTS as OF_IDS
@@ -99,7 +100,7 @@ FROM = {
 """Where to look first, as mutants.md has it: a matter of time alone."""
 assert OF_JOBS is OF_HUBS is OF_STREAMS is OF_PACKS is OF_REDO is OF_SETTINGS is OF_SYNCS is OF_TRANSFERS
 assert OF_TRANSFERS is OF_UNDO is OF_LIMITS is OF_USERS is OF_STARTS is OF_EQUAL_ITEMS is OF_CLOCKS
-assert OF_CLOCKS is OF_IDS is OF_KEYS is OF_REDRIVES is OF_SEVERAL is MUTANTS  # each file adds its own
+assert OF_CLOCKS is OF_DELAYS is OF_IDS is OF_KEYS is OF_REDRIVES is OF_SEVERAL is MUTANTS  # each file adds its own
 
 
 @pytest.mark.parametrize("what", MUTANTS)

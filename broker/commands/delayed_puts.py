@@ -14,7 +14,7 @@ from staniel.broker.session import Session
 from staniel.protocol.memcache import requests as memcache
 from staniel.queues.delays import delayed_item
 from staniel.queues.item import Item, new_item
-from staniel.queues.registry import Refused
+from staniel.queues.registry import QueueRefused
 from staniel.queues.stream.queue import StreamQueue
 
 
@@ -32,7 +32,7 @@ def set_delayed(session: Session, request: memcache.DelayedSet, now_ms: int) -> 
             return
         again = partial(set_delayed, session, request)
         result = keyed_puts.store_once(session, asked.queue, request.key, item, now_ms, again)
-    except Refused as refused:
+    except QueueRefused as refused:
         puts.refuse_set(session, asked, refused, now_ms)
         return
     if result is not None:
@@ -40,23 +40,23 @@ def set_delayed(session: Session, request: memcache.DelayedSet, now_ms: int) -> 
 
 
 def with_delay(session: Session, name: str, item: Item, delay_ms: int, now_ms: int) -> Item:
-    """Return `item` with a delay, to be put to `name` now. Raises Refused if a queue that `name` stands for cannot keep
-    a delay, and TryNextTurn.
+    """Return `item` with a delay, to be put to `name` now. Raises QueueRefused if a queue that `name` stands for cannot
+    keep a delay, and TryNextTurn.
     """
     if not delay_ms:
         return item
     if session.needs_check and (why := access.write_refusal(session, None)):
-        raise Refused(why, client=False)
+        raise QueueRefused(why, client=False)
     for target in session.broker.queues.targets(name, now_ms):
         queue = target.queue
         if isinstance(queue, StreamQueue):
-            raise Refused(
+            raise QueueRefused(
                 f"delay= is not possible in libkestrel's format, which {queue.name} has: put without a delay, or set "
                 "journal_format to kestrel for a new queue",
                 client=True,
             )
         if queue.is_resting_full:
-            raise Refused(
+            raise QueueRefused(
                 f"items with a delay fill the memory of {queue.name} (max_memory_size): put again when some are due",
                 client=False,
             )

@@ -337,13 +337,13 @@ def refuse_lost(item: Item) -> None:
 
 
 def undelayed(item: Item, now_ms: int) -> Item:
-    """Return `item` for libkestrel's format, which has no delays. Raises Refusal if its delay has not ended."""
+    """Return `item` for libkestrel's format, which has no delays. Raises ConversionRefused if its delay has not ended."""
     delay = delay_of(item)
     if delay is None:
         return item
     if delay.due_ms > now_ms:
         due = datetime.fromtimestamp(delay.due_ms / 1000, UTC).isoformat(timespec="seconds")
-        raise Refusal(
+        raise ConversionRefused(
             f"an item is put with a delay that ends at {due}: libkestrel's format has no delays; "
             "convert the queue when all of them have ended, or flush it first"
         )

@@ -174,7 +174,7 @@ def test_a_queue_with_a_delay_is_converted_when_the_delay_has_ended(is_at_rest: 
     settle(world)
     assert len(world.broker.queues.by_name["q"].resting) == is_at_rest
     disk = world.disk.crash(Crash.DROP)
-    with pytest.raises(Refusal, match="a delay that ends at 2023-11-14T22:14:20"):
+    with pytest.raises(ConversionRefused, match="a delay that ends at 2023-11-14T22:14:20"):
         convert(disk, Format.LIBKESTREL)
     later = disk.crash(Crash.DROP)
     assert Conversion(Spool(later, "s"), "q", START_MS + 61_000, lambda *_: None).run(Format.LIBKESTREL) == 2

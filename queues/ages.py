@@ -33,7 +33,7 @@ def oldest_ms(queue: Queue, now_ms: int) -> int:
     """Return the age of the oldest item in the queue: in the line, open, delayed, at rest, or in transfer to another
     queue; 0 if there is none.
     """
-    aside = (each.values() for each in (queue.open_reads, queue.delayed, queue.resting, queue.in_transfer))
+    aside = (reads.values() for reads in (queue.open_reads, queue.delayed, queue.resting, queue.in_transfer))
     items = [delivery.item for reads in aside for delivery in islice(reads, LOOK_MAX)]
     if queue.transferring_head is not None:
         items.append(queue.transferring_head.item)

@@ -688,7 +688,7 @@ class Queue(QueueReads):
 
     def _let_rest_again(self, now_ms: int) -> None:
         over: list[Delivery] = []
-        for delivery in [each for each in self.open_reads.values() if is_rest(each.xid, each.item)]:
+        for delivery in [read for read in self.open_reads.values() if is_rest(read.xid, read.item)]:
             del self.open_reads[delivery.xid]
             self.last_rest_xid = min(self.last_rest_xid, delivery.xid)
             until_ms = self._rests_until_ms(delivery.item, now_ms)

@@ -337,7 +337,7 @@ def refuse_lost(item: Item) -> None:
 
 
 def undelayed(item: Item, now_ms: int) -> Item:
-    """Return `item` for libkestrel's format, which has no delays. Raises ConversionRefused if its delay has not ended."""
+    """Return `item` for libkestrel's format, which has no delays. Raises ConversionRefused if it has not ended."""
     delay = delay_of(item)
     if delay is None:
         return item

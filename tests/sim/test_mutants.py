@@ -75,7 +75,7 @@ FROM = {
     "a start reads the numbers of the redo log's batches as 64 bits with a sign": 26,
     "a journal is rewritten under a purge or an undo": 157,
     "two operations note copies for one queue at once": 194,
-    "what finds no room at its target goes back before the file says that it stays": 234,
+    "what finds no room at its target goes back before the file says that it stays": 241,
     "a start looks for the copies of items that found no room": 134,
     "what a killed process has removed counts as gone from the disk": 10,
     "an undo returns items with times that a put may have": 19,

@@ -213,6 +213,9 @@ class HubWorld(World):
             if any(moved) or events:
                 continue
             if self.hub.is_idle:
+                self.pump()
+                if self.net.ready_events():
+                    continue  # the turn has freed something: perhaps a place for a client outside
                 if self.now_ms >= until_ms:
                     return
                 self.now_ms = min(until_ms, max(self.now_ms + 1, self.hub.next_ms()))

@@ -32,8 +32,9 @@ def any_address() -> Any:
 @mutant("a client that has gone counts for its address", "hub-limits")
 def never_forgotten() -> Any:
     def make(right: Any) -> Any:
-        def remove(self: ConnectionLimits, client: str) -> None:
+        def remove(self: ConnectionLimits, client: str, now_ms: int) -> None:
             self._count -= 1
+            self.on_room(now_ms)
 
         return remove
 

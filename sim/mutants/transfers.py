@@ -21,13 +21,13 @@ from staniel.queues.item import Item
 from staniel.queues.transfer_recovery import set_aside_found
 from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
 
-TRANSFER_FIELDS = ("source", "taken", "reason", "target", "left_ms", "times", "destination")
+TRANSFER_FIELDS = ("source", "taken", "reason", "target", "left_ms", "destination")
 
 
 @mutant("a transfer is finished with any equal item", "crc-collisions")
 def twin_taken() -> Any:
     def make(right: Any) -> Any:
-        return lambda self, source, intent, last: set_aside_found(source, 0, intent.means)
+        return lambda self, source, intent, last: set_aside_found(source, 0, intent.matches)
 
     return replaced(TransferRecovery, "_find", make)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conformance import cases, test_journal, test_write
-from tests.conformance.conversation import converse_once
+from tests.conformance.conversation import converse_once, stretched
 from tests.conformance.server import Mismatch
 
 STORE = {"conn": "a", "send": "set q 0 0 1\r\nx\r\n", "expect": "STORED\r\n"}
@@ -54,6 +54,15 @@ def test_a_conversation_that_goes_otherwise_fails(step: dict[str, Any]) -> None:
     play = partial(converse_once, {"steps": [STORE, {"conn": "a", **step}]}, "kestrel", byte_by_byte=False)
     with pytest.raises(Mismatch):
         play()
+
+
+def test_a_conversation_is_stretched_by_its_durations_alone() -> None:
+    server, pause = {"statusChangeGracePeriod": 600, "maxOpenTransactions": 1}, {"action": "pause", "pause_ms": 80}
+    case = {"config": {"server": server, "queues": {"q": {"maxAge": 5, "maxItems": 5}}}, "steps": [STORE, pause]}
+    longer = stretched(case, 4)
+    assert longer["config"]["server"] == {"statusChangeGracePeriod": 2400, "maxOpenTransactions": 1}
+    assert longer["config"]["queues"] == {"q": {"maxAge": 20, "maxItems": 5}}
+    assert longer["steps"] == [STORE, {"action": "pause", "pause_ms": 320}]
 
 
 @pytest.mark.parametrize(("name", "field", "value"), FALSE_FIELDS)

@@ -13,7 +13,7 @@ import pytest
 
 from staniel.compiled import BUILD
 from tests.server.test_workq import add
-from tests.support.process import Server, run_staniel, running, until
+from tests.support.process import START_SECONDS_MAX, Server, run_staniel, running, until
 from tests.support.wire import Wire, drain, stats
 
 NOBODY = 65534
@@ -156,7 +156,7 @@ def test_a_pipe_in_the_place_of_a_journal_costs_only_that_queue(tmp_path: Path) 
     (tmp_path / "spool").mkdir()
     os.mkfifo(tmp_path / "spool" / "jobs")
     with running(tmp_path) as server, Wire(server.address) as wire:
-        wire.sock.settimeout(1)
+        wire.sock.settimeout(10)
         assert wire.put("jobs", b"a").startswith(b"SERVER_ERROR")
         assert wire.put("other", b"a") == b"STORED"
 
@@ -186,7 +186,9 @@ def test_a_spool_that_may_not_be_written_is_one_line(public: Path) -> None:
     spool = public / "spool"
     spool.mkdir()
     spool.chmod(0o555)
-    said = subprocess.run([*AS_NOBODY, *Server(public).command], capture_output=True, text=True, timeout=10)
+    said = subprocess.run(
+        [*AS_NOBODY, *Server(public).command], capture_output=True, text=True, timeout=START_SECONDS_MAX
+    )
     assert (said.returncode, said.stdout, said.stderr.count("\n")) == (1, "", 1)
     assert said.stderr.startswith(
         f"staniel: cannot use the spool {spool}: cannot make {spool}/.staniel: Permission denied; "

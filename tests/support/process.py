@@ -22,7 +22,7 @@ from types import TracebackType
 from tests.support import starter
 from tests.support.ready import is_readable
 
-START_SECONDS_MAX = 15.0
+START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 5.0
 POLL_SECONDS = 0.005
 GREETING = re.compile(
@@ -41,7 +41,7 @@ def die_with_the_tests() -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def until(condition: Callable[[], object], seconds_max: float = 5.0) -> bool:
+def until(condition: Callable[[], object], seconds_max: float = 30.0) -> bool:
     """Wait for `condition`, looking often; whether it came true in time."""
     give_up = time.monotonic() + seconds_max
     while not condition():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from types import TracebackType
 
-HEAR_SECONDS_MAX = 10.0
+HEAR_SECONDS_MAX = 30.0
 
 
 class Wire:

@@ -245,7 +245,7 @@ def test_a_lane_survives_what_nobody_expected(server: process.Server) -> None:
     put(server, b"a")
     with working(server, function, concurrency=1) as work:
         work.worker.teller.log._write = cannot_tell
-        assert until(lambda: work.counts["done"] == 1, 20)
+        assert until(lambda: work.counts["done"] == 1, 60)
     assert drain(server.address, "jobs") == []
     assert "RuntimeError: no log" in work.logged("connection.lost")[0]
 
@@ -520,7 +520,7 @@ def test_a_wall_clock_that_jumps_moves_no_pause(server: process.Server, monkeypa
 
     put(server, b"a")
     with working(server, function, concurrency=1) as work:
-        assert until(lambda: work.counts["done"] == 1, 20)
+        assert until(lambda: work.counts["done"] == 1, 60)
     assert seen.calls == {b"a": 4}
 
 

@@ -2,9 +2,8 @@
 
 No client except MultiClient retries by itself: the program decides when to, and `examples/` shows one way. `aio/` has
 the client for asyncio and trio, on anyio (an extra). `blocking/` is generated from it and needs only the standard
-library. `kombu/` is the transport for kombu and Celery. `client`, `connection` and `monitoring` are the older client,
-for trio. They share `messages`, `job_messages`, `servers`, `headers`, `forks`, `talk` and `errors`, and
-`protocol/client` has the bytes. No module here may need the server's packages.
+library. `kombu/` is the transport for kombu and Celery. They share `messages`, `job_messages`, `servers`, `headers`,
+`forks`, `talk` and `errors`, and `protocol/client` has the bytes. No module here may need the server's packages.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ from staniel.protocol.client.replies import History, Item, Past
 from staniel.protocol.client.workq.replies import Job, JobResult
 
 if TYPE_CHECKING:
-    from staniel.client.client import Client as TrioClient
-    from staniel.client.client import connect
-    from staniel.client.monitoring import Monitoring
+    from staniel.client.aio.client import Client as TrioClient
+    from staniel.client.aio.client import Client as connect
+    from staniel.client.aio.monitoring import Monitoring
 
 __all__ = [
     "Busy",
@@ -69,13 +68,15 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load the trio client when it is first used, so that a blocking program does not import trio."""
-    if name in ("connect", "TrioClient"):
-        from staniel.client import client
-
-        return client.connect if name == "connect" else client.Client
-    if name == "Monitoring":
-        from staniel.client.monitoring import Monitoring
-
-        return Monitoring
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    """Return what `connect`, `TrioClient` and `Monitoring` stand for, names of programs for trio that are older than
+    `aio/`. It is loaded when it is first used, so that a blocking program does not import anyio. Raises ImportError
+    without the extra `aio`.
+    """
+    if name not in ("connect", "TrioClient", "Monitoring"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from staniel.client import aio
+    except ModuleNotFoundError as error:
+        why = f"staniel.client.{name} needs {error.name}: pip install 'staniel[aio]'"
+        raise ImportError(why, name=error.name) from error
+    return aio.Monitoring if name == "Monitoring" else aio.Client

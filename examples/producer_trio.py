@@ -1,6 +1,8 @@
-"""Put jobs into a queue with Staniel's trio client, many to a round trip, and none that the server has not confirmed.
+"""Put jobs into a queue with Staniel's client on trio, many to a round trip, none that the server has not confirmed.
 
 python producer_trio.py --queue jobs --count 100
+
+It needs the extra `aio`: pip install 'staniel[aio]'
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Work through a queue with Staniel's trio client: every job at least once, whatever is killed meanwhile.
+"""Work through a queue with Staniel's client on trio: every job at least once, whatever is killed meanwhile.
 
     python worker_trio.py --queue jobs --done done.txt
 
 It may be killed at any time: a job that was not closed goes back to the head of the queue.
+
+It needs the extra `aio`: pip install 'staniel[aio]'
 """
 
 from __future__ import annotations

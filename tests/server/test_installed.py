@@ -41,17 +41,13 @@ OWN_MODULES = {
 PROGRAM = """
 import sys
 import broker, client, journal.disk, protocol, queues, server
-import trio
 import staniel.client
 
-async def main(port):
-    async with staniel.client.connect("127.0.0.1", port) as own:
-        await own.put("jobs", b"resize 17.png")
-        async with own.reserve("jobs") as item:
-            print(item.data.decode())
-
 print(server.NAME, queues.NAME, client.NAME, broker.NAME, protocol.NAME, journal.disk.NAME)
-trio.run(main, int(sys.argv[1]))
+with staniel.client.Client("127.0.0.1", int(sys.argv[1])) as own:
+    own.put("jobs", b"resize 17.png")
+    with own.reserve("jobs") as item:
+        print(item.data.decode())
 """
 AT_THE_TOP = {"pyspark_staniel.py", "pyspark_staniel_journal.py"}
 ROOMS = {"broker", "client", "journal", "pipeline", "protocol", "queues", "server", "worker"}

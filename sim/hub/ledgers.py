@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from collections import Counter, deque
 
-from staniel.sim.hub.clients import ITEM, TAKES, Answer, NetClient, Want
+from staniel.sim.hub.clients import ITEM, TAKES, Answer, NetClient, Request, Want
 from staniel.sim.violations import Kind, Violation
 
 QUEUES = ("a", "b", "c")
+OPENS = {Want.OPEN: 1, Want.MONITOR: 3}  # and how many items at most
 FREEING = (Want.ERASE, Want.DELETE_UNDOABLY)
 PADDING = {1: 0, 2: 200}  # of equal items, by their content, which is the number that an item shows
 Counts = Counter[tuple[str, int]]
@@ -28,6 +29,7 @@ class Ledger:
         self.done: set[int] = set()  # items that were read or confirmed, with an answer
         self.freed: set[int] = set()  # items whose queue may have been deleted after their put
         self.doomed: set[str] = set()  # queues that are deleted at an unknown moment
+        self.resumed: set[str] = set()  # queues whose deletion goes on since the start: open items go along
         self.loose: Counter[str] = Counter()  # how many may be removed, because requests have no reply
         self.together = {name: frozenset((name,)) for name in QUEUES}  # queues between which items may have been moved
 
@@ -65,6 +67,11 @@ class Ledger:
         elif (request.want is Want.DELETE and answer.end == b"DELETED") or request.want in FREEING:
             self._free(queue)
 
+    def opens(self, request: Request, count: int) -> None:
+        """Note that `request` has opened items, as many as `count` or fewer."""
+        if request.want in OPENS and request.queue in self.resumed:
+            self.loose[request.queue] += count
+
     def _has_given_up(self, client: NetClient, answer: Answer) -> bool:
         """Tell whether `client` may have lost its open items while the reply was on its way: it has closed its side,
         sent quit, or aborted.
@@ -75,6 +82,7 @@ class Ledger:
         """Note that this client receives nothing more. The server may have executed its requests without a reply."""
         self.shown.update(int(number) for number in ITEM.findall(client.link.sent))
         for request in client.unanswered:
+            self.opens(request, OPENS.get(request.want, 0))
             self.loose[request.queue] += TAKES.get(request.want, 0) + (request.want in (Want.CLOSE, Want.CONFIRM_ID))
             if request.want is Want.DELETE or request.want in FREEING:
                 self.doomed.add(request.queue)

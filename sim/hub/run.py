@@ -8,6 +8,9 @@ from __future__ import annotations
 from random import Random
 
 from staniel.journal.group_commit import JournalFailure
+from staniel.journal.kestrel.files import OWN_FOLDER
+from staniel.journal.undo_file import DELETE, UndoContent, read_content
+from staniel.journal.undo_file import FOLDER as UNDO_FOLDER
 from staniel.sim.disk.disk import Disk
 from staniel.sim.history import UNABLE, History, SeedPlan
 from staniel.sim.hub import operators
@@ -101,6 +104,7 @@ class HubRun(History):
 
     def go_on_from(self, judged: Found) -> None:
         self.ledger.go_on_from(judged)
+        self.ledger.resumed = resumed_deletions(self.disk)
 
     def _end(self, accident: Accident) -> None:
         if self.rng.random() < self.settles:
@@ -314,6 +318,7 @@ class HubRun(History):
             self._answers += 1
             self._look_at(client, answer)
             self.ledger.hears(client, answer)
+            self.ledger.opens(answer.request, len(answer.items))
             self._said.append(("hears", client.name, f"{answer.items} {answer.end!r}"))
         if client.is_hung_up_on:
             if client.unanswered and not client.unanswered[0].waits and not self._may_be_short(client):
@@ -389,3 +394,15 @@ class HubRun(History):
                 client.push(self.rng, all_of_it=True)
             if self._answers == before and not self.world.net.ready_events():
                 return
+
+
+def resumed_deletions(disk: Disk) -> set[str]:
+    """Return the queues whose deletion the next start continues. Items that clients open meanwhile go along."""
+    folder = f"s/{OWN_FOLDER}/{UNDO_FOLDER}"
+    try:
+        names = [name for name, is_file in disk.list(folder) if is_file]
+    except FileNotFoundError:  # no operation has begun
+        return set()
+    found = [read_content(disk, f"{folder}/{name}") for name in names]
+    begun = [content for content in found if isinstance(content, UndoContent) and content.began.operation == DELETE]
+    return {content.queues[0] for content in begun if content.is_cut_off or content.has_queue_left}

@@ -387,6 +387,9 @@ class Checker:
             if not candidates:
                 raise self._not_his(name, data)
             # A reading without a holder was delivered to a client that has left since.
+            if len(candidates) > 1 and any(candidate.fate is not Fate.OPEN for candidate in candidates):
+                for candidate in candidates:
+                    candidate.may_be_anothers = True
             reading = next((candidate for candidate in candidates if not candidate.asked_back), candidates[0])
             self.opened[name].remove(reading)
             reading.holder = client
@@ -427,7 +430,7 @@ class Checker:
             if not closes and reading.fate is Fate.CONFIRMED and reading.record.moved_to is None:
                 raise Violation(Kind.LOST, f"{shown(reading.record.data)} of {name} was aborted, and confirmed")
             return
-        if self._may_have_timed_out(self.model(name), reading):
+        if self._may_have_timed_out(self.model(name), reading) or reading.may_be_anothers:
             reading.asked_back = True
             return
         if closes:

@@ -65,7 +65,9 @@ class Move(Struct, eq=False):
 
 
 class Reading(Struct, eq=False):
-    """An open read. `holder`: the client that got the item. `asked_back`: its holder has aborted it."""
+    """An open read. `holder`: the client that got the item. `asked_back`: its holder has aborted it. `may_be_anothers`:
+    the item was delivered twice before a client heard of it, so no reply shows which client has this read.
+    """
 
     record: Record
     xid: int
@@ -73,6 +75,7 @@ class Reading(Struct, eq=False):
     holder: object = None
     fate: Fate = Fate.OPEN
     asked_back: bool = False
+    may_be_anothers: bool = False
 
 
 class Verb(Enum):

@@ -54,6 +54,7 @@ BLAMED = [
     ("crc-collisions", 9012899),  # a move of a client that left stood beside an item that a full queue dropped
     ("hub-admin", 14004709),  # a reload set a time-out for a client that read slowly and had shut its side before
     ("hub-equal-items", 14003016),  # a start went on with a deletion, and a client had just opened an item
+    ("wall", 14016315),  # an item timed out and was delivered again before its first client heard of it
 ]
 
 

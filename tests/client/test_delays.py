@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from staniel.client import MultiClient, PutOutcome, connect
-from staniel.client import TrioClient as OlderClient
+from staniel.client import MultiClient, PutOutcome
 from staniel.protocol.client.requests import encode
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.item_requests import Set
@@ -61,20 +60,6 @@ def test_a_client_of_several_servers_puts_with_a_delay(server: Server) -> None:
         assert client.get("jobs") is None
         got = [client.get("jobs", wait_s=60) for _ in range(2)]
         assert [each.data for each in got if each is not None] == [b"a", b"b"] and time.monotonic() - began_s >= 0.2
-
-
-def test_the_older_client_has_delays_too(server: Server) -> None:
-    import trio
-
-    async def body() -> None:
-        async with connect(*server.address) as client:
-            assert isinstance(client, OlderClient)
-            await client.put("jobs", b"a", delay_s=60)
-            await client.put_many("jobs", [b"b", b"c"], delay_s=60)
-            async with client.reserve("jobs") as item:
-                assert item is None
-
-    trio.run(body)
 
 
 @pytest.mark.parametrize("put", [Set("q", b"a\r\n", 7, ttl_ms=5000), Set("q", b"", noreply=True)])

@@ -1,4 +1,4 @@
-"""The base classes of clients that an `async with` block connects and closes."""
+"""The base classes of clients: their `async with` block connects and closes them."""
 
 from __future__ import annotations
 

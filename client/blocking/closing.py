@@ -1,5 +1,5 @@
 # Made of client/aio/closing.py by packaging/blocking_client.py (`make blocking`): change that file, not this one.
-"""The `with` block of the clients, which closes them at its end."""
+"""The base classes of clients: their `with` block connects and closes them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Self
 
 
 class Closing:
-    """A client that its block closes. It connects when it is used."""
+    """A client that its block closes at the end. It connects with its first request."""
 
     def __enter__(self) -> Self:
         return self
@@ -24,7 +24,7 @@ class Closing:
 
 
 class Connecting(Closing):
-    """A client that its block connects, too."""
+    """A client that its block connects at the beginning and closes at the end."""
 
     def __enter__(self) -> Self:
         self.connect()

@@ -403,6 +403,6 @@ def resumed_deletions(disk: Disk) -> set[str]:
         names = [name for name, is_file in disk.list(folder) if is_file]
     except FileNotFoundError:  # no operation has begun
         return set()
-    found = [read_content(disk, f"{folder}/{name}") for name in names]
-    begun = [content for content in found if isinstance(content, UndoContent) and content.began.operation == DELETE]
+    contents = [read_content(disk, f"{folder}/{name}") for name in names]
+    begun = [content for content in contents if isinstance(content, UndoContent) and content.began.operation == DELETE]
     return {content.queues[0] for content in begun if content.is_cut_off or content.has_queue_left}

@@ -134,9 +134,10 @@ class SpoolRecovery:
             )
         return RecoverySummary(
             queues=len(queues),
-            items=sum(len(queue.line) + len(queue.open_reads) for queue in queues),
+            items=sum(len(queue.line) + len(queue.resting) + len(queue.open_reads) for queue in queues),
             bytes=sum(
-                queue.line.bytes + sum(len(taken.item.data) for taken in queue.open_reads.values()) for queue in queues
+                queue.waiting_bytes + sum(len(taken.item.data) for taken in queue.open_reads.values())
+                for queue in queues
             ),
             jobs=job_count,
             read_bytes=progress.read_bytes,

@@ -4,12 +4,19 @@ delivers. So an item is never handed to it twice, and a second one never leaves 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from staniel.queues.item import Delivery
 from staniel.queues.placeholder import PlaceholderQueue
 from staniel.queues.queue import Queue
+
+
+def has_item_now(queues: Iterable[Queue], now_ms: int) -> bool:
+    """Tell whether one of `queues`, which were all empty when they were looked at, has an item now: an expired item or
+    a dead letter of a later one may have gone to an earlier one. A client must not begin to wait then.
+    """
+    return any(queue.has_live_head(now_ms) or queue.is_unsettled for queue in queues)
 
 
 class WaitingClient(Protocol):

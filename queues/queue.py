@@ -688,7 +688,13 @@ class Queue(QueueReads):
 
     def _let_rest_again(self, now_ms: int) -> None:
         over: list[Delivery] = []
-        for delivery in [read for read in self.open_reads.values() if is_rest(read.xid, read.item)]:
+        for delivery in [read for read in self.open_reads.values() if isinstance(read.item, MAY_HAVE_DELAY)]:
+            if not is_rest(delivery.xid, delivery.item):
+                if due_ms(self.calendar, delivery.item, now_ms) > now_ms:
+                    del self.open_reads[delivery.xid]
+                    delivery.deliveries -= 1  # an operation had set it aside: no client gets it before it is due
+                    self.give_back(delivery)
+                continue
             del self.open_reads[delivery.xid]
             self.last_rest_xid = min(self.last_rest_xid, delivery.xid)
             until_ms = self._rests_until_ms(delivery.item, now_ms)
@@ -697,7 +703,7 @@ class Queue(QueueReads):
             else:
                 delivery.opened_ms = due_ms(self.calendar, delivery.item, now_ms)
                 over.append(delivery)
-        for delivery in sorted(over, key=attrgetter("opened_ms"), reverse=True):
+        for delivery in sorted(over, key=attrgetter("opened_ms", "seq"), reverse=True):
             self.give_back(delivery)
 
     def _make_room(self, now_ms: int) -> bool:
@@ -723,6 +729,11 @@ class Queue(QueueReads):
         """Deliver available items to the waiters, in their order. A waiter that only peeks does not use the item up."""
         waiters = self.waiters
         while waiters:
+            line = self.line
+            if not (self._head_is_free and line.in_memory and not line.expiring) and not self._may_read_head(now_ms):
+                return
+            if not waiters:
+                return  # what left the head has gone to other queues, which have served clients that wait there, too
             waiter = next(iter(waiters))
             if waiter.peeks:
                 delivery = self.peek(now_ms)

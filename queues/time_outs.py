@@ -170,7 +170,7 @@ class QueueReads(QueueContents):
         reads end like those of a client that disconnects, in the next turns, and no client gets an item before that.
         `on_ended` is then called with the outcome of each.
         """
-        if self.open_reads and min(self.open_reads) < 0:
+        if self.open_reads:
             self._let_rest_again(now_ms)
         oldest_first = sorted(self.open_reads)
         if not oldest_first:
@@ -182,8 +182,8 @@ class QueueReads(QueueContents):
             self.give_back(self.open_reads.pop(xid))
 
     def _let_rest_again(self, now_ms: int) -> None:
-        """Let the items rest again that were at rest before a recovery, and return those that are due, in classes with
-        a calendar (see Queue).
+        """Let the items rest again that were at rest before a recovery, and return those that are due or that no client
+        can have seen, in classes with a calendar (see Queue).
         """
 
     # delays

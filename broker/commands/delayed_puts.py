@@ -26,7 +26,7 @@ def set_delayed(session: Session, request: memcache.DelayedSet, now_ms: int) -> 
         expires_ms = session.calendar.end_of_life(now_ms, asked.ttl_ms)
     item = new_item(asked.data, now_ms, expires_ms, asked.flags)
     try:
-        item = with_delay(session, asked.queue, item, request.delay_ms, now_ms)
+        item = with_delay(session, asked.queue, item, request.delay_ms, now_ms, request.key)
         if not request.key:
             keyed_puts.reply(session, asked, puts.store(session, asked.queue, item, now_ms), now_ms)
             return
@@ -39,12 +39,14 @@ def set_delayed(session: Session, request: memcache.DelayedSet, now_ms: int) -> 
         keyed_puts.reply(session, asked, result, now_ms)
 
 
-def with_delay(session: Session, name: str, item: Item, delay_ms: int, now_ms: int) -> Item:
+def with_delay(session: Session, name: str, item: Item, delay_ms: int, now_ms: int, key: str = "") -> Item:
     """Return `item` with a delay, to be put to `name` now. Raises QueueRefused if a queue that `name` stands for cannot
     keep a delay, and TryNextTurn.
     """
     if not delay_ms:
         return item
+    if key and name in session.by_name and session.broker.put_keys.is_known(name, key, now_ms):
+        return item  # it is not stored again
     if session.needs_check and (why := access.write_refusal(session, None)):
         raise QueueRefused(why, client=False)
     for target in session.broker.queues.targets(name, now_ms):

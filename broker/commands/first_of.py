@@ -14,7 +14,7 @@ from staniel.broker import access
 from staniel.broker.commands import gets, meta, rules
 from staniel.broker.commands.rules import Commands, handlers_of
 from staniel.broker.session import Session
-from staniel.broker.several_queues import WaitAtSeveral
+from staniel.broker.several_queues import WaitAtSeveral, has_item_now
 from staniel.protocol.memcache import requests as memcache
 from staniel.protocol.memcache.item_requests import Get
 from staniel.queues.item import Delivery
@@ -74,6 +74,9 @@ class FirstItemGet:
             if queue.is_unsettled:
                 session.retry_after_sweep(queue, self.read)
                 return
+        if has_item_now((queue for _, queue in self._queues_to_read(now_ms)), now_ms):
+            session.yield_turn(self.read)
+            return
         self._wait(now_ms)
 
     def _may_read(self, get: Get, now_ms: int) -> bool:

@@ -48,7 +48,7 @@ def put(session: Session, request: memcache.MetaSet, now_ms: int) -> None:
     verdict: PutResult | None
     try:
         if meta.delay_ms:
-            item = delayed_puts.with_delay(session, asked.queue, item, meta.delay_ms, now_ms)
+            item = delayed_puts.with_delay(session, asked.queue, item, meta.delay_ms, now_ms, meta.put_key)
         if meta.put_key:
             again = partial(put, session, request)
             verdict = keyed_puts.store_once(session, asked.queue, meta.put_key, item, now_ms, again)

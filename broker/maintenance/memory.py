@@ -94,6 +94,8 @@ class MemoryBudget:
             queue.line.bound(memory_bytes, memory_bytes)
         else:
             queue.line.bound(memory_bytes)
+        if queue.resting and queue.waiters and queue.timer is not None:
+            queue.timer.soon(queue)  # there may be room for more items at rest, and so a head for a waiter
 
     def bytes_for(self, config: QueueConfig) -> int:
         """Return how much a queue with these settings may keep."""

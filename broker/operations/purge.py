@@ -48,8 +48,10 @@ from staniel.journal.undo_file import (
     slice_frame,
 )
 from staniel.journal.undo_file import Head as FrameHead
+from staniel.queues.delays import due_ms
 from staniel.queues.item import Delivery, Item, is_payload_gone
 from staniel.queues.queue import Queue, QueueState
+from staniel.queues.stream.queue import StreamQueue
 
 if TYPE_CHECKING:
     from staniel.journal.disk.fs import File
@@ -444,6 +446,9 @@ class RunningPurge(FileOperation):
         self.task = None
         if self.name != DELETE or self._why:
             self.log_event("queue.flushed", now_ms, queue=queue.name, items=self.done, undo=record.id)
+            queue.time_out(
+                now_ms
+            )  # items at rest have made room for heads that are not due: a waiting reader may go on
         queue.counters.total_flushes += self._chosen is None
         self.release()
         self.end(self._why, now_ms)
@@ -513,7 +518,7 @@ class RunningUndo(FileOperation):
             self.is_at_rest = True
             self.release()
             return
-        if why := CANCELLED if self.is_cancelled else self._refusal():
+        if why := CANCELLED if self.is_cancelled else self._refusal() or self._delay_refusal(now_ms):
             self._stop_early(why, now_ms)
             return
         if not self.tools.transfers.may_announce(self.queue.name, self):
@@ -536,6 +541,16 @@ class RunningUndo(FileOperation):
             return f"{self.queue.name} is deleted"
         if self.tools.group.is_full or not self.tools.group.admits(size):
             return access.disk_full(self.tools.group)
+        return ""
+
+    def _delay_refusal(self, now_ms: int) -> str:
+        """Return why the queue cannot keep the delays of the slice; "" if it can, or if they have ended."""
+        calendar = self.tools.calendar
+        if isinstance(self.queue, StreamQueue) and any(due_ms(calendar, item, now_ms) > now_ms for item in self._items):
+            return (
+                f"{self.queue.name} has libkestrel's format, which has no delays: delete it, set journal_format to "
+                "kestrel, then undo"
+            )
         return ""
 
     def _announced(self, now_ms: int) -> None:
@@ -605,6 +620,7 @@ class RunningDrop(Operation):
         wanted = min(left, DROPPED_PER_TURN)
         dropped = self.queue.drop_resting(wanted)
         dropped += self.queue.drop_heads(wanted - dropped)
+        self.queue.time_out(now_ms)  # there is room for more items at rest, and so a head for a waiting reader
         self.advance(self.done + dropped, now_ms)
         if dropped < left and dropped == DROPPED_PER_TURN:
             self.tools.timers.soon(self)

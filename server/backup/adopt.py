@@ -311,7 +311,7 @@ def _recover_copy(old_files: Survey, target: str, now_ms: int) -> Adopted:
     try:
         broker = Broker(parse(config.encode("utf-8", "surrogateescape"), "/"), fs, report)
         summary = broker.recover(now_ms)
-        has = {queue.name: len(queue.line) for queue in broker.queues}
+        has = {queue.name: len(queue.line) + len(queue.resting) for queue in broker.queues}
         broker.shutdown(now_ms)
     except (OSError, SpoolError, JournalFailure, AlreadyLocked) as error:
         why = f"a server cannot start on {target}: {failure_line(error, target)}"

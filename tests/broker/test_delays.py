@@ -486,3 +486,104 @@ def test_http_has_delays_too() -> None:
     assert take(world) == "" and take(after(world, 1010)) == "x"
     for wrong in (-1, DELAY_MS_MAX + 1, "5"):
         assert put_by_http(world, wrong)[0] == 400
+
+
+# restarts, operations and limits
+
+
+def test_items_of_one_moment_come_in_their_order_after_a_restart_behind_it() -> None:
+    world = World()
+    client = world.client()
+    for name in "abc":
+        client.sends(b"set q/delay=1000 0 0 1\r\n%b\r\n" % name.encode())
+    settle(world)
+    assert take(world) == ""
+    again = World("", world.disk.kill(), world.now_ms + 3000)
+    assert [take(again) for _ in range(4)] == ["a", "b", "c", ""]
+
+
+@pytest.mark.parametrize("undo", [False, True])
+def test_a_purge_of_items_at_rest_serves_readers_behind_a_head_that_has_room_to_rest_now(*, undo: bool) -> None:
+    world = World("[default]\nmax_memory_size = 500\n")
+    for delay_ms in (10_000, 3_600_000, 0):
+        assert put(world, delay_ms, str(delay_ms)) == "STORED"
+    reader = world.client().says("get q/t=600000")
+    settle(world)
+    assert reader.hears() == ""
+    body = {"expected": 1} if undo else {"expected": 1, "no_undo": True}
+    assert asked(world, "POST", "/api/queues/q/purge", body)[0] == 200
+    after(world, 10)
+    assert reader.hears().split()[4] == "0"
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        ("POST", "/api/queues/q/purge", {}),
+        ("POST", "/api/queues/q/purge", {"where": ["text~z"]}),
+        ("DELETE", "/api/queues/q", {}),
+    ],
+)
+def test_an_item_that_an_operation_had_set_aside_is_no_dead_letter_before_it_is_due(
+    request_: tuple[str, str, object],
+) -> None:
+    config = '[queues.q]\nmax_deliveries = 1\ndead_letter_queue = "dead"\n'
+    stop = 0
+    while True:
+        world = World(config)
+        for name, delay_ms in (("late", 3_600_000), ("z", 0)):
+            assert put(world, delay_ms, name) == "STORED"
+        world.disk.stop_at = len(world.disk.log) + stop
+        try:
+            asked(world, *request_)
+        except PowerCut:
+            again = World(config, world.disk.kill(), world.now_ms + 1000)
+        else:
+            break
+        for _ in range(3):
+            after(again, 10)
+        assert "late" not in [take(again, name) for name in ("q", "dead") for _ in range(3)], stop
+        stop += 1
+    assert stop > 5
+
+
+def test_an_undo_into_libkestrels_format_waits_for_the_delays() -> None:
+    world = World()
+    assert put(world, 60_000, "late") == "STORED"
+    _, heard = asked(world, "DELETE", "/api/queues/q", {})
+    world.config = LIB
+    asks(world, "reload")
+    status, said = asked(world, "POST", f"/api/undo/{heard['undo']}", {})
+    assert status == 503 and "which has no delays" in said["error"]
+    assert take(world) == ""
+    after(world, 60_010)
+    assert asked(world, "POST", f"/api/undo/{heard['undo']}", {})[0] == 200 and take(world) == "late"
+
+
+def test_a_start_counts_items_at_rest() -> None:
+    world = World()
+    assert put(world, 60_000, "late") == "STORED" and take(world) == ""
+    summary = World("", world.disk.kill(), world.now_ms + 10).summary
+    assert (summary.items, summary.bytes) == (1, 4)
+
+
+def test_a_key_that_is_known_is_known_also_while_items_at_rest_fill_the_memory() -> None:
+    world = World("[default]\nmax_memory_size = 500\n")
+    assert asks(world, "set q/delay=60000/key=k 0 0 1", "x") == "STORED" and take(world) == ""
+    assert asks(world, "set q/delay=60000/key=k 0 0 1", "x") == "EXISTS"
+    assert put(world, 5).startswith("SERVER_ERROR items with a delay fill the memory")
+
+
+def test_a_reader_behind_items_at_rest_goes_on_when_the_memory_of_all_queues_suffices_again() -> None:
+    world = World("server.max_memory_size_total = 40000\n")
+    for _ in range(5):
+        assert asks(world, "set big 0 0 20000", "B" * 20_000) == "STORED"
+    while put(world, 3_600_000, "r" * 400) == "STORED" and queue_of(world).waiting_items < 30:
+        pass
+    assert asks(world, "set q 0 0 1", "y") == "STORED"
+    reader = world.client().says("get q/t=600000")
+    settle(world)
+    assert reader.hears() == "" and queue_of(world).is_resting_full
+    asks(world, "flush big")
+    after(world, 10)
+    assert reader.hears().split()[4] == "y"

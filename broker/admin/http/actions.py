@@ -214,7 +214,7 @@ def put(exchange: Exchange, now_ms: int) -> None:
     item, key = Item(data, now_ms, expires_ms, flags), exchange.request.headers.get("idempotency-key")
     result: puts.PutResult | None
     try:
-        item = delayed_puts.with_delay(session, name, item, delay_ms, now_ms)
+        item = delayed_puts.with_delay(session, name, item, delay_ms, now_ms, key or "")
         if key is None:
             result = puts.store(session, name, item, now_ms)
         else:

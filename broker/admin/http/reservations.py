@@ -19,7 +19,7 @@ from staniel.broker.admin.http.actions import TAKEN_BYTES_MAX, TAKEN_MAX, taken_
 from staniel.broker.admin.http.exchange import BadBody, Exchange
 from staniel.broker.admin.http.rights import take as take_right
 from staniel.broker.leases import Lease
-from staniel.broker.several_queues import WaitAtSeveral
+from staniel.broker.several_queues import WaitAtSeveral, has_item_now
 from staniel.protocol.http import replies
 from staniel.protocol.http.requests import RAW
 from staniel.protocol.memcache.keys import QUEUES_MAX
@@ -165,7 +165,9 @@ class _Reservation:
             if queue.is_unsettled:
                 session.retry_after_sweep(queue, exchange.guarded(self.reserve_or_wait))
                 return
-        if now_ms >= self._until_ms:
+        if has_item_now(self._queues_to_read(now_ms), now_ms):
+            session.yield_turn(exchange.guarded(self.reserve_or_wait))
+        elif now_ms >= self._until_ms:
             self._end_without(list(self._queues_to_read(now_ms)))
         else:
             self._wait(now_ms)

@@ -365,3 +365,41 @@ def test_operators_see_all_queues_of_a_wait_and_the_client_at_each() -> None:
     shown = views.clients(world.broker.sessions, world.broker.leases, lambda session: 0, 0, 10, world.now_ms)
     assert [each.waits_for for each in shown if each.state == "parked"] == ["a,b,c"]
     assert views.waiters(world.broker.queues.by_name["b"], 0, 10) == [views.WaiterView("10.0.0.7:1")]
+
+
+@pytest.mark.parametrize("config", ["", NO_JOURNAL])
+def test_an_item_that_a_later_queue_sends_to_an_earlier_one_is_not_waited_beside(config: str) -> None:
+    world = World(f'{config}\n[queues.b]\nexpire_to_queue = "a"\n')
+    world.client().says("set b 0 1 1", "x")
+    world.now_ms += 5000
+    client = world.client()
+    assert asked(client, "get a/t=60000/also=b") == "VALUE a 0 1 x END"
+    assert not waiters(world)
+
+
+@pytest.mark.parametrize("config", ["", NO_JOURNAL])
+@pytest.mark.parametrize("read", ["get a/t=60000/also=b", "get a/t=60000/open/also=b", "get a/t=60000/peek/also=b"])
+def test_a_queue_whose_dead_letter_serves_its_waiter_elsewhere_keeps_its_own_item(config: str, read: str) -> None:
+    b = '[queues.b]\nmax_deliveries = 1\nopen_transaction_timeout = "1s"\ndead_letter_queue = "a"\n'
+    world = World(f"{config}\n{b}")
+    filled(world, "b")
+    assert asked(world.client(), "get b/open").endswith(" xb END")
+    client = world.client()
+    assert asked(client, read) == ""
+    world.now_ms += 1001  # the read has timed out, and a put comes before the timer calls
+    assert asked(world.client(), "set b 0 0 1", "y") == "STORED"
+    assert asked(client) == "VALUE a 0 2 xb END"
+    assert not waiters(world) and world.items("b") == [b"y"]
+
+
+def test_a_paused_queue_whose_expired_head_serves_its_waiter_elsewhere_keeps_its_next_item() -> None:
+    world = World('[queues.b]\nexpire_to_queue = "a"\n')
+    client = world.client()
+    for line, data in (("set b 0 1 1", "x"), ("set b 0 0 1", "y")):
+        assert asked(world.client(), line, data) == "STORED"
+    assert asked(world.client(), "pause b gets") == "OK"
+    assert asked(client, "get a/t=60000/also=b") == ""
+    world.now_ms += 5000
+    assert asked(world.client(), "resume b gets") == "OK"
+    assert asked(client) == "VALUE a 0 1 x END"
+    assert not waiters(world) and world.items("b") == [b"y"]

@@ -373,15 +373,15 @@ def one_record() -> Any:
     """
 
     def make(right: Any) -> Any:
-        def decrypt(self: TlsSocket) -> list[bytes]:
+        def decrypt(self: TlsSocket, pieces: list[bytes]) -> None:
             try:
                 piece = self._tls.read(RECORD_BYTES_MAX)
             except ssl.SSLWantReadError:
-                return []
+                return
             except ssl.SSLError:
                 piece = b""
             self._heard_all = not piece
-            return [piece] if piece else []
+            pieces += [piece] if piece else []
 
         return decrypt
 

@@ -345,7 +345,7 @@ def intent_unsynced() -> Any:
 @mutant("a transfer's removal does not wait for the copy", "transfers")
 def removal_first() -> Any:
     def make(right: Any) -> Any:
-        def call_when_durable(self: GroupCommit, member: Any, then: Any) -> None:
+        def call_when_durable(self: GroupCommit, member: Any, then: Any, *, patiently: bool = False) -> None:
             self.after_now = [*getattr(self, "after_now", ()), then]  # type: ignore[attr-defined]
             if len(self.after_now) == 1:  # type: ignore[attr-defined]
                 while self.after_now:  # type: ignore[attr-defined]

@@ -39,7 +39,7 @@ def all_gone() -> Any:
 
 @mutant("a start does not look for the copies of an undo that was cut off", "hub-undo")
 def copies_not_looked_for() -> Any:
-    return replaced(UndoRecovery, "_find_landed", lambda right: lambda self, record, content: None)
+    return replaced(UndoRecovery, "_find_landed", lambda right: lambda self, record, content, now_ms: None)
 
 
 @mutant("a purge is over before the disk has its removals", "hub-undo")

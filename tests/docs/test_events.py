@@ -19,6 +19,8 @@ OTHER = {
     "queue.name",
     "queue.had_children",
     "queue.blocked",
+    "queue.waiting_bytes",
+    "queue.waiting_items",
     "failed_sync.room",
     "convert.plan",
     "_file.size",

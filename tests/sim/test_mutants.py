@@ -68,7 +68,7 @@ FROM = {
     "a start believes what the redo log has a wrong checksum of": 507,
     "what was synced in a close is not told to the redo log before the answer": 224,
     "items go back though their answer has left, when a later one cannot": 34,
-    "what has arrived under TLS is decrypted a record at a time": 70,
+    "what has arrived under TLS is decrypted a record at a time": 29,
     "an empty journal that is written anew forgets the number of the last transaction": 90,
     "a search takes archives above 2**63 for newer than the current file": 7825,
     "a redo log that has run out of numbers gives them to other files": 67,

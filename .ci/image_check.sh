@@ -46,38 +46,24 @@ fi
 
 serve "$@"
 python - <<'PYTHON'
-import trio
+from staniel.client import Client
 
-from staniel.client import connect
-
-
-async def main() -> None:
-    async with connect() as client:
-        for data in (b"first", b"second"):
-            await client.put("jobs", data)
-        item = await client.get("jobs")
-        assert item is not None and item.data == b"first", item
-
-
-trio.run(main)
+with Client() as client:
+    for data in (b"first", b"second"):
+        client.put("jobs", data)
+    item = client.get("jobs")
+    assert item is not None and item.data == b"first", item
 PYTHON
 stop
 
 serve "$@"
 python - <<'PYTHON'
-import trio
+from staniel.client import Client
 
-from staniel.client import connect
-
-
-async def main() -> None:
-    async with connect() as client:
-        item = await client.get("jobs")
-        assert item is not None and item.data == b"second", item
-        assert await client.get("jobs") is None
-
-
-trio.run(main)
+with Client() as client:
+    item = client.get("jobs")
+    assert item is not None and item.data == b"second", item
+    assert client.get("jobs") is None
 PYTHON
 stop
 staniel pipeline --help >/dev/null 2>&1 || { echo "ci: the pipeline is not in the image" >&2; exit 1; }

@@ -28,6 +28,7 @@ help: ## this list
 	@echo "Variables: PYTHON=$(PYTHON) VENV=$(VENV) ARGS=... TEST_PROCESSES=$(TEST_PROCESSES) CONSTRAINTS=$(CONSTRAINTS)"
 
 serve: $(BASE) ## install what the server needs, then run it: make serve ARGS='--config my.toml'
+	@CONSTRAINTS=$(CONSTRAINTS) $(VENV)/bin/python packaging/compile_beside.py || true
 	@exec env $(WITH_BYTECODE) $(VENV)/bin/staniel serve --trust-file-system $(ARGS)
 
 compiled: $(BASE) ## compile the hot path into the environment (needs a C compiler); STANIEL_PURE=1 does without

@@ -163,8 +163,12 @@ def manifest(names: list[str], folder: Path) -> str:
     return "\n".join([*lines, "end"])
 
 
-def compile_all(target: Path, names: list[str] | None = None, *, sanitize: bool = False) -> list[str]:
-    """Fill `target` with the extensions of all modules, or of `names`, and their manifest. Return the modules."""
+def compile_all(
+    target: Path, names: list[str] | None = None, *, sanitize: bool = False, processes: int | None = None
+) -> list[str]:
+    """Fill `target` with the extensions of all modules, or of `names`, and their manifest. Return the modules.
+    `processes` None: one for each core.
+    """
     if lacking := missing_tool():
         raise SystemExit(f"cannot compile without {lacking}. It is optional: plain Python runs what is not compiled")
     names = modules() if names is None else names
@@ -173,7 +177,7 @@ def compile_all(target: Path, names: list[str] | None = None, *, sanitize: bool 
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as build, tempfile.TemporaryDirectory(dir=target.parent) as fresh:
         link_packages(Path(build) / "tree" / "staniel")
-        with ProcessPoolExecutor(os.cpu_count()) as pool:
+        with ProcessPoolExecutor(processes or os.cpu_count()) as pool:
             building = []
             for name in names:
                 made = target / (name + suffix())

@@ -153,7 +153,11 @@ class SpoolRecovery:
         spool, report = self._spool, self._report
         spool.group.ballast.release()  # repairs may need its space; it is restored below
         spool.failed_sync.set_room_aside()
-        _report_spool_damage(spool, report)
+        for path, saved_as in spool.cleared:
+            report(Level.ERROR, "spool.cleared", file=path, why="not a file", saved_as=saved_as)
+        if (plan := spool.stuck_plan) is not None:
+            held = ", ".join(sorted(plan.queues)) or "none"
+            report(Level.ERROR, "convert.plan_damaged", file=plan.path, why=plan.why, saved_as=plan.saved_as, held=held)
         _replay_log(spool, report)
         listing = _renew(spool, report, spool.listing(), self._jobs)
         if spool.used_log:  # before any other file gets a name that the log knows
@@ -163,7 +167,11 @@ class SpoolRecovery:
         for name in spool.orphans(listing):
             hint = "with all other files of its queue, which are not reported one by one"
             report(Level.ERROR, "journal.gone", queue=name.rpartition(".")[0], file=name, items="unknown", hint=hint)
-        _prune_sidecars(spool, report, listing)
+        try:
+            spool.prune(listing.kestrel)
+        except OSError as error:
+            hint = "they stay where they are, and no change depends on them"
+            report(Level.WARNING, "journal.sidecar_failed", file=error.filename, why=described(error), hint=hint)
         for name in listing.foreign:
             report(Level.WARNING, "spool.foreign", file=name, hint="not a journal: left alone")
         return listing
@@ -261,7 +269,7 @@ class KestrelQueues:
 
         self._spool.recovery.progress = advance
         ambiguous = []
-        for name in sorted(files, key=lambda name: (sizes[name], name)):
+        for name in sorted(sorted(files), key=sizes.__getitem__):
             before = progress.bytes
             if self.recover_or_block(name, files[name], now_ms, progress):
                 ambiguous.append(name)
@@ -274,14 +282,41 @@ class KestrelQueues:
         return progress, sorted(ambiguous)
 
     def recover_or_block(self, name: str, files: Files, now_ms: int, progress: RecoveryProgress) -> bool:
-        """Bring a queue into service, or block its name. Return True if its journal must be rewritten."""
+        """Bring a queue into service, or block its name. Return True if its journal must be rewritten: items are open
+        or delayed under numbers that differ from those that a reader of the journal would count.
+        """
+        memory = self._maintenance.memory
         try:
             if files.holds_nothing:
                 report_left(self._report, name, self._spool.recovery.tidy(files))
-            elif self._queues.config_of(name).keep_journal:
-                return self._recover_queue(name, files, now_ms, progress)
-            else:
+                return False
+            config = self._queues.config_of(name)
+            if not config.keep_journal:
                 set_aside(self._spool, self._report, name, files, now_ms)
+                return False
+            recovered, log = self._spool.recover(name, files, config, now_ms, memory.bytes_for(config))
+            progress.read_bytes += recovered.replayed_bytes
+            progress.spared_bytes += recovered.skipped_bytes
+            report_damages(self._report, name, recovered.damages)
+            report_left(self._report, name, recovered.refused)
+            for missing in recovered.missing_items:
+                event, hint = ("journal.gone", GONE) if missing.is_gone else ("journal.shortened", SHORTENED)
+                items = missing.items if missing.items >= 0 else "unknown"
+                self._report(Level.ERROR, event, queue=name, file=missing.file, items=items, hint=hint)
+            if recovered.stand_ins:
+                self._report(Level.ERROR, "journal.stand_ins", queue=name, items=recovered.stand_ins, hint=STAND_INS)
+            for rejected in recovered.rejected_sidecars:
+                level = Level.WARNING if rejected.is_serious else Level.DEBUG
+                self._report(level, "journal.read_whole", queue=name, file=rejected.file, why=rejected.why)
+            self.streams.compare_format(name, Format.KESTREL)
+            queue = self._queues.adopt(name, log, now_ms)
+            queue.load(recovered.replay.line, recovered.replay.open, recovered.replay.counter)
+            memory.bound(queue)
+            memory.weigh(queue)
+            if self._spool.is_file_size_limited and log.written_bytes > log.config.max_memory_bytes:
+                log.rotate(now_ms)  # an earlier server may have had larger files; writes to this one would be refused
+            self._maintenance.read_ahead.queue_if_room(queue)
+            return recovered.replay.has_items_with_xid()
         except OSError as error:
             self._spool.claim(name)
             self._queues.block(name, why_unreadable(error))
@@ -289,35 +324,6 @@ class KestrelQueues:
             hint = "not served; make its files readable and writable for this user, then reload or restart"
             self._report(Level.ERROR, "journal.unreadable", queue=name, why=str(error), hint=hint)
         return False
-
-    def _recover_queue(self, name: str, files: Files, now_ms: int, progress: RecoveryProgress) -> bool:
-        """Recover a queue. Return True if its journal must be rewritten: items are open or delayed under numbers that
-        differ from those that a reader of the journal would count. Raises OSError.
-        """
-        memory, config = self._maintenance.memory, self._queues.config_of(name)
-        recovered, log = self._spool.recover(name, files, config, now_ms, memory.bytes_for(config))
-        progress.read_bytes += recovered.replayed_bytes
-        progress.spared_bytes += recovered.skipped_bytes
-        report_damages(self._report, name, recovered.damages)
-        report_left(self._report, name, recovered.refused)
-        for missing in recovered.missing_items:
-            event, hint = ("journal.gone", GONE) if missing.is_gone else ("journal.shortened", SHORTENED)
-            items = missing.items if missing.items >= 0 else "unknown"
-            self._report(Level.ERROR, event, queue=name, file=missing.file, items=items, hint=hint)
-        if recovered.stand_ins:
-            self._report(Level.ERROR, "journal.stand_ins", queue=name, items=recovered.stand_ins, hint=STAND_INS)
-        for rejected in recovered.rejected_sidecars:
-            level = Level.WARNING if rejected.is_serious else Level.DEBUG
-            self._report(level, "journal.read_whole", queue=name, file=rejected.file, why=rejected.why)
-        self.streams.compare_format(name, Format.KESTREL)
-        queue = self._queues.adopt(name, log, now_ms)
-        queue.load(recovered.replay.line, recovered.replay.open, recovered.replay.counter)
-        memory.bound(queue)
-        memory.weigh(queue)
-        if self._spool.is_file_size_limited and log.written_bytes > log.config.max_memory_bytes:
-            log.rotate(now_ms)  # an earlier server may have had larger files; writes to this one would be refused
-        self._maintenance.read_ahead.queue_if_room(queue)
-        return recovered.replay.has_items_with_xid()
 
     def rewrite(self, names: Iterable[str], now_ms: int) -> None:
         """Rewrite the journals that a reader would read differently from what memory has. A queue whose journal cannot
@@ -374,23 +380,6 @@ def _restore_ballast(spool: Spool, report: EventSink) -> None:
     if spool.fs.free_bytes(spool.folder)[1] == UNKNOWN_BYTES:
         hint = "whether the disk fills up is not known before a write fails; allow statfs"
         report(Level.WARNING, "spool.space_unknown", spool=spool.folder, hint=hint)
-
-
-def _prune_sidecars(spool: Spool, report: EventSink, listing: SpoolListing) -> None:
-    try:
-        spool.prune(listing.kestrel)
-    except OSError as error:
-        hint = "they stay where they are, and no change depends on them"
-        report(Level.WARNING, "journal.sidecar_failed", file=error.filename, why=described(error), hint=hint)
-
-
-def _report_spool_damage(spool: Spool, report: EventSink) -> None:
-    """Report damage of the spool's own folder that was found when it was opened."""
-    for path, saved_as in spool.cleared:
-        report(Level.ERROR, "spool.cleared", file=path, why="not a file", saved_as=saved_as)
-    if (plan := spool.stuck_plan) is not None:
-        held = ", ".join(sorted(plan.queues)) or "none"
-        report(Level.ERROR, "convert.plan_damaged", file=plan.path, why=plan.why, saved_as=plan.saved_as, held=held)
 
 
 def _replay_log(spool: Spool, report: EventSink) -> None:

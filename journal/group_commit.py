@@ -479,7 +479,7 @@ class GroupCommit:
 
     def start_hurried_sync(self, now_ms: int) -> Sync | None:
         """Return what `start_sync` does, also for patient callers."""
-        self.include_patient()
+        self._patient_until_ms = 0
         return self.start_sync(now_ms)
 
     def _take_deferred(self, sync: Sync, files: dict[File, None]) -> None:

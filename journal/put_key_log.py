@@ -91,14 +91,6 @@ def is_name(name: str) -> bool:
     return name.isascii() and name.isdecimal() and len(name) <= 18
 
 
-def file_names(fs: Fs, folder: str) -> list[str]:
-    """Return the names of the log's files in `folder`, the oldest first; none if there is no folder. Raises OSError."""
-    try:
-        return sorted([name for name, regular in fs.list(folder) if regular and is_name(name)], key=int)
-    except MISSING:
-        return []
-
-
 def encode(record: Record) -> bytes:
     """Return the line of a record. Its last field is a checksum of the bytes before it."""
     try:
@@ -193,7 +185,10 @@ class PutKeyLog:
         records: list[Record] = []
         self._files.clear()
         self.damaged.clear()
-        names = file_names(self.fs, self.path)
+        try:
+            names = sorted([name for name, regular in self.fs.list(self.path) if regular and is_name(name)], key=int)
+        except MISSING:
+            return None
         if not names:
             return None
         for name in names:

@@ -36,7 +36,7 @@ from staniel.journal.kestrel.files import OWN_FOLDER, Files
 from staniel.journal.kestrel.install import remove_sidecars
 from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.recovery import Recovered, Recovery
-from staniel.journal.kestrel.sidecar import names_in, prune
+from staniel.journal.kestrel.sidecar import names_in
 from staniel.journal.libkestrel.family import StreamJournals
 from staniel.journal.libkestrel.files import StreamFiles
 from staniel.journal.libkestrel.reader import ReaderLog
@@ -327,7 +327,11 @@ class Spool:
 
     def _save_log(self, paths: list[str]) -> None:
         for path in paths:
-            if size := self._size(path):
+            try:
+                size = self.fs.size(path)
+            except OSError:
+                continue
+            if size:
                 quarantine(self.fs, path, 0, size, f"{self.own}/damaged")
 
     def end_log(self) -> None:
@@ -380,13 +384,11 @@ class Spool:
 
     def size(self, files: Files) -> int:
         """Return how many bytes the files of a queue have; a file whose size cannot be read counts as empty."""
-        return sum(self._size(f"{self.folder}/{name}") for name in files.names())
-
-    def _size(self, path: str) -> int:
-        try:
-            return self.fs.size(path)
-        except OSError:
-            return 0
+        total = 0
+        for name in files.names():
+            with suppress(OSError):
+                total += self.fs.size(f"{self.folder}/{name}")
+        return total
 
     def orphans(self, listing: SpoolListing) -> list[str]:
         """Return sealed files that are missing together with all other files of their queue, according to sidecars."""
@@ -398,7 +400,13 @@ class Spool:
 
     def prune(self, files: dict[str, Files]) -> None:
         """Remove the sidecars of missing files, unless they matter for existing ones. Raises OSError."""
-        prune(self.fs, self.folder, {name for queue in files.values() for name in [*queue.archives, *queue.gone]})
+        wanted = {name for queue in files.values() for name in [*queue.archives, *queue.gone]}
+        stale = [name for name in names_in(self.fs, self.folder) if name not in wanted]
+        sidecars = kestrel_files.sidecar_folder(self.folder)
+        for name in stale:
+            self.fs.remove(f"{sidecars}/{name}")
+        if stale:
+            self.fs.sync_folder(sidecars)
 
     def set_aside(self, files: Files | StreamFiles, now_ms: int) -> str:
         """Move a queue's files out of the spool without losing them. Return the folder where they are now."""
@@ -421,10 +429,12 @@ class Spool:
             memory_bytes = config.max_memory_bytes
         recovered = self.recovery.recover(name, files, now_ms, memory_bytes)
         self.recovery.drop_stand_ins(recovered)
-        log = self._log(name, config)
+        self.claim(name)
+        log = Log(self.fs, self.folder, name, self.group, config)
         log.encoder.counter = recovered.replay.counter
         log.encoder.open.update(recovered.replay.open)
-        log.take_over(recovered.segments)
+        log.segments = recovered.segments
+        log.segments.writer = log
         log.newest_number = files.newest_number()
         log.unfinished, log.stuck = recovered.unfinished, files.stuck
         if files.current:
@@ -453,7 +463,8 @@ class Spool:
 
     def create(self, name: str, config: QueueConfig, now_ms: int) -> Log:
         """Create the journal of a new queue: an empty file, immediately. Raises OSError."""
-        log = self._log(name, config)
+        self.claim(name)
+        log = Log(self.fs, self.folder, name, self.group, config)
         self._create(log, now_ms)
         return log
 
@@ -462,10 +473,6 @@ class Spool:
         get no other format.
         """
         self._kestrel.setdefault(parent_of(name) or name, set()).add(name)
-
-    def _log(self, name: str, config: QueueConfig) -> Log:
-        self.claim(name)
-        return Log(self.fs, self.folder, name, self.group, config)
 
     def erase(self, log: Log | ReaderLog, now_ms: int) -> tuple[int, Unremoved | None]:
         """Remove a queue's files. Return the batch that a reply about it waits for, and the files that could not be

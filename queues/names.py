@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 
 NAME_BYTES_MAX = 200  # a file name may have 255: this leaves room for `.<digits>.pack` and a little more
 RESERVED = frozenset("./~\0")
 # A word of a request has only bytes above the blank, as ISO-8859-1; 0x7F is also a control character. Bytes from 0x80
 # on may be parts of UTF-8 characters.
 _WORD = re.compile("[!-~\x80-\xff]*")
-
-
-def shared_name(name: str) -> str:
-    """Return the string that requests have for this name (protocol's `queue_name`). A dictionary finds the same object
-    without comparing characters. CPython 3.12.0 to 3.12.5 never free such a string (its issue 113993).
-    """
-    return name if (3, 12) <= sys.version_info < (3, 12, 6) else sys.intern(name)
+# Returns the string that requests have for a name (protocol's `queue_name`). A dictionary finds the same object without
+# comparing characters. CPython 3.12.0 to 3.12.5 never free such a string (its issue 113993).
+shared_name: Callable[[str], str] = str if (3, 12) <= sys.version_info < (3, 12, 6) else sys.intern
 
 
 def name_error(name: str) -> str:

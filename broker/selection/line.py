@@ -67,7 +67,7 @@ def _behind(queue: Queue, offset: int) -> Iterator[Item]:
     assert isinstance(log, Log) and isinstance(line, PlainLine), "items that are not in memory are in a journal"
     line.measure_dropped()
     reader = ReadBehind(log.segments, line)
-    reader.lose_stand_ins()
+    reader.loses_stand_ins = True
     seq = line.left + len(line.in_memory) + offset
     while seq < line.end:
         yield reader.fetch((seq,))[seq]  # it reads ahead by itself; `load` would decode a whole line of empty items

@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from operator import attrgetter
-from typing import NoReturn, Protocol, cast
+from typing import NoReturn, ParamSpec, Protocol, cast
 
 from staniel.journal.disk.fs import File, Fs, JournalFailure, SyncFailed
 
 NAMES_MAX = 10_000  # if nothing is synced for a long time, the oldest names are dropped
 LOOKS_MAX = 100  # files checked at a time: 3 us each
+P = ParamSpec("P")
 
 
 class WriteLog(Protocol):
@@ -222,7 +223,7 @@ class UnsyncedNames:
             log.free_name(path)
         file = NamedFile(self, path, self._fs.append(path))
         if file.size == 0:
-            self._remember_change(path)
+            self._remember(self._changed, path)
         self._open[path] = file
         file.is_in_doubt = path in self._unsynced
         if log is not None and path in log.bindings:
@@ -257,8 +258,8 @@ class UnsyncedNames:
                 log.free_name(new)
         with self._change(old), self._change(new):
             self._fs.rename(old, new)
-            self._remember_change(old)
-            self._remember_change(new)
+            self._remember(self._changed, old)
+            self._remember(self._changed, new)
             self._open.pop(new, None)
             self._unsynced.pop(new, None)
             file = self._open.pop(old, None)
@@ -273,7 +274,7 @@ class UnsyncedNames:
             self._fs.remove(path)
             if self.write_log is not None and path in self.write_log.bindings:
                 self.write_log.removed(path)
-            self._remember_change(path)
+            self._remember(self._changed, path)
             self._open.pop(path, None)
             self._unsynced.pop(path, None)
 
@@ -282,21 +283,21 @@ class UnsyncedNames:
         if log is not None and (path in log.bindings or path in log.released):
             log.free_name(path)
         with self._change(path):
-            self.guard(lambda: self._fs.truncate(path, size))
+            self.guard(self._fs.truncate, path, size)
             self._unsynced.pop(path, None)
             file = self._open.get(path)
             if file is not None:
                 file._set_size(min(file.size, size))
 
     def fill(self, path: str, size: int) -> None:
-        self.guard(lambda: self._fs.fill(path, size))
+        self.guard(self._fs.fill, path, size)
 
     def make_folder(self, path: str) -> None:
-        self.guard(lambda: self._fs.make_folder(path))
+        self.guard(self._fs.make_folder, path)
 
     def sync_folder(self, folder: str) -> None:
         within, before = f"{folder}/", self._steps
-        self.guard(lambda: self._fs.sync_folder(folder))
+        self.guard(self._fs.sync_folder, folder)
         for path, step in self._changed.copy().items():
             if step <= before and path.startswith(within) and "/" not in path[len(within) :]:
                 self._changed.pop(path, None)
@@ -312,7 +313,7 @@ class UnsyncedNames:
 
     def sync_all(self, folder: str) -> None:
         within, before = f"{folder}/", self._steps
-        self.guard(lambda: self._fs.sync_all(folder))
+        self.guard(self._fs.sync_all, folder)
         for notes in (self._changed, self._unsynced):
             for path, step in notes.copy().items():
                 if step <= before and path.startswith(within):
@@ -320,12 +321,12 @@ class UnsyncedNames:
                     if notes is self._unsynced and (file := self._open.get(path)) is not None:
                         file.is_in_doubt = False  # the file has been opened meanwhile
 
-    def guard(self, work: Callable[[], None]) -> None:
+    def guard(self, work: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
         """Do `work`, which may sync. Raises JournalFailure if a sync fails, or has failed before."""
         if self.failure:
             self.raise_failure()
         try:
-            work()
+            work(*args, **kwargs)
         except SyncFailed as error:
             self.fail(error)
         if self.failure:
@@ -341,9 +342,6 @@ class UnsyncedNames:
     def raise_failure(self) -> NoReturn:
         """Raise JournalFailure if a sync has failed in any thread. Its remedy is that of the failed sync."""
         raise JournalFailure(self.failure) from self._cause
-
-    def _remember_change(self, path: str) -> None:
-        self._remember(self._changed, path)
 
     def _remember(self, notes: dict[str, int], path: str) -> None:
         self._steps += 1

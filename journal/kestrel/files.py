@@ -124,16 +124,13 @@ def sort_out(entries: list[tuple[str, bool]]) -> tuple[dict[str, Files], list[st
         if name.kind is Kind.FOREIGN or not regular:
             foreign.append(file_name)
             continue
-        _add_file(queues.setdefault(name.queue, Files(name.queue, {}, {}, [])), name, file_name)
+        files = queues.setdefault(name.queue, Files(name.queue, {}, {}, []))
+        if name.kind is Kind.CURRENT:
+            files.current = True
+        elif name.kind is Kind.ARCHIVE:
+            files.archives[file_name] = name.number
+        elif name.kind is Kind.PACK:
+            files.packs[file_name] = name.number
+        else:
+            files.temps.append(file_name)
     return queues, foreign
-
-
-def _add_file(files: Files, name: Name, file_name: str) -> None:
-    if name.kind is Kind.CURRENT:
-        files.current = True
-    elif name.kind is Kind.ARCHIVE:
-        files.archives[file_name] = name.number
-    elif name.kind is Kind.PACK:
-        files.packs[file_name] = name.number
-    else:
-        files.temps.append(file_name)

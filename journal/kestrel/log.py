@@ -207,11 +207,6 @@ class Log(Journal):
         self._file = None
         return True
 
-    def take_over(self, segments: Segments) -> None:
-        """Adopt the segments that recovery has found."""
-        self.segments = segments
-        segments.writer = self
-
     def resume(self, current_bytes: int) -> None:
         """Continue with the current file, which exists already and has `current_bytes`."""
         self._size = current_bytes

@@ -61,7 +61,10 @@ class ReadBehind:
         self._lost_end = 0  # items before this seq are unreadable
         self._saves: list[int] = []  # transaction ids of the SAVE_XID records before the next record
         self._wanted = 0  # items before this seq have left the line: they can be skipped without loss
-        self._loses_stand_ins = False
+        self.loses_stand_ins = False
+        """True if stand-ins of a pack are returned as LOST: no later record removes one of the items that are read from
+        now on.
+        """
 
     def load(self, seq: int, size_max: int) -> list[Item]:
         """Return items from `seq` on, about `size_max` payload bytes. Raises OSError if the disk refuses a read before
@@ -163,12 +166,6 @@ class ReadBehind:
             segment.is_gone = True
         self.reset()
         return [segment.name for segment in missing]
-
-    def lose_stand_ins(self) -> None:
-        """Return LOST for stand-ins of a pack from now on: for the items that are read from now on, no later record
-        removes one.
-        """
-        self._loses_stand_ins = True
 
     def reset(self) -> None:
         """Forget the bytes that were read, because a file was cut."""
@@ -324,10 +321,10 @@ class ReadBehind:
         unread_bytes = self.segments.size(segment) - (self._at + len(self._data) - self._used)
         why = ""
         try:
-            stop = read_items(self._data, used, unread_bytes, items, count_max, self._saves, self._loses_stand_ins)
+            stop = read_items(self._data, used, unread_bytes, items, count_max, self._saves, self.loses_stand_ins)
         except CorruptRecord as error:
             stop, why = error.at, error.why
-        loses = self._loses_stand_ins and self._seq >= self._wanted
+        loses = self.loses_stand_ins and self._seq >= self._wanted
         if loses and (count := sum([item is LOST for item in items[before:]])):
             self.unreadable.append(UnreadableItems(segment.name, self._at, stop - used, count, STAND_INS))
         self._used = stop

@@ -93,12 +93,13 @@ class Recovery:
         of items in memory. Raises OSError if the disk refuses.
         """
         refused = self.tidy(files)
-        damages = self._set_empty_packs_aside(files, refused)
+        damages = self._set_empty_packs_aside(files, refused) if files.packs else []
         unfinished = self._finish_packs(queue, files) if files.packs else None
-        recovered = self._prepare(queue, files, now_ms, memory_bytes)
-        recovered.damages += damages
+        segments, line = Segments(self.fs, self.folder, queue), PlainLine()
+        line.tail = tail = ReadBehind(segments, line)
+        line.bound(min(memory_bytes, START_MEMORY_BYTES))
+        recovered = Recovered(Replay(now_ms, line), files, segments, tail, 0, damages)
         recovered.unfinished, recovered.refused = unfinished, refused
-        segments = recovered.segments
         for name in files.sealed_in_order():
             segments.current.name = name
             number = files.archives.get(name)
@@ -114,17 +115,11 @@ class Recovery:
             if recovered.damages and recovered.damages[-1].file == queue:
                 recovered.damages[-1] = self._cut(recovered.damages[-1])
                 segments.current.size = recovered.damages[-1].at
-        recovered.replay.line.measure_dropped()
-        recovered.tail.reset()  # it may have read bytes that were cut off
-        self._count_losses(recovered)
+        line.measure_dropped()
+        tail.reset()  # it may have read bytes that were cut off
+        if recovered.missing_items:
+            self._count_losses(recovered)
         return recovered
-
-    def _prepare(self, queue: str, files: Files, now_ms: int, memory_bytes: int) -> Recovered:
-        segments = Segments(self.fs, self.folder, queue)
-        line = PlainLine()
-        line.tail = tail = ReadBehind(segments, line)
-        line.bound(min(memory_bytes, START_MEMORY_BYTES))
-        return Recovered(Replay(now_ms, line), files, segments, tail, 0, [])
 
     def tidy(self, files: Files) -> list[OSError]:
         """Remove temporary files. Return what the system refuses. Such a file is never read; code that writes one first
@@ -287,7 +282,7 @@ class Recovery:
         them are lost. Stand-ins are not items, so no client may get them.
         """
         line, opened = recovered.replay.line, recovered.replay.open
-        recovered.tail.lose_stand_ins()
+        recovered.tail.loses_stand_ins = True
         in_line = sum(map(is_stand_in, line.in_memory))
         if in_line:
             line.in_memory = deque([LOST if is_stand_in(item) else item for item in line.in_memory])

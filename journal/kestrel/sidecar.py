@@ -162,16 +162,6 @@ def names_in(fs: Fs, folder: str) -> list[str]:
         return []
 
 
-def prune(fs: Fs, folder: str, names: set[str]) -> None:
-    """Remove all sidecars except those of `names`. Raises OSError."""
-    sidecars = kestrel_files.sidecar_folder(folder)
-    stale = [name for name in names_in(fs, folder) if name not in names]
-    for name in stale:
-        fs.remove(f"{sidecars}/{name}")
-    if stale:
-        fs.sync_folder(sidecars)
-
-
 def verify_checksums(described: Sidecar, fs: Fs, path: str) -> list[Flaw]:
     """Return where the file `path` differs from its sidecar, in order. Raises OSError."""
     size, written, block_bytes = fs.size(path), described.size, described.block_bytes

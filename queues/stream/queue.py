@@ -4,8 +4,8 @@ Everything that happens to an item after it was put is in Queue.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Protocol, TypeGuard, runtime_checkable
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from staniel.queues.config import QueueConfig
 from staniel.queues.interfaces import Journal
@@ -34,23 +34,14 @@ class ReaderJournal(Protocol):
 
 def queue_of(name: str, config: QueueConfig, journal: Journal, created_ms: int) -> Queue:
     """Return the queue that `journal` is for."""
-    if _is_readers(journal):
-        return StreamQueue(name, config, journal, created_ms)
-    return Queue(name, config, journal, created_ms)
-
-
-_READERS: dict[type, bool] = {}
-
-
-def _is_readers(journal: Journal) -> TypeGuard[ReaderJournal]:
-    """Tell whether readers can read `journal`. Computed once per class, because isinstance looks up every name of a
-    protocol.
-    """
     kind = type(journal)
-    is_reader = _READERS.get(kind)
-    if is_reader is None:
-        is_reader = _READERS[kind] = isinstance(journal, ReaderJournal)
-    return is_reader
+    if kind not in _TYPES:
+        _TYPES[kind] = StreamQueue if isinstance(journal, ReaderJournal) else Queue
+    return _TYPES[kind](name, config, journal, created_ms)
+
+
+# By the class of a journal: kept, because isinstance looks up every name of a protocol.
+_TYPES: dict[type, Callable[[str, QueueConfig, Any, int], Queue]] = {}
 
 
 def recipients(queue: Queue) -> Sequence[Queue]:

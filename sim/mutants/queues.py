@@ -202,11 +202,11 @@ def duration_unsynced() -> Any:
 
 @mutant("a failed sync is tried again", "syncs")
 def sync_again() -> Any:
-    def guard(self: UnsyncedNames, work: Callable[[], None]) -> None:
+    def guard(self: UnsyncedNames, work: Callable[..., None], *args: Any) -> None:
         try:
-            work()
+            work(*args)
         except SyncFailed:
-            work()
+            work(*args)
 
     return replaced(UnsyncedNames, "guard", lambda right: guard)
 

@@ -38,10 +38,10 @@ def lenient_during(owner: Any, name: str, *, whatever: bool = False, silent: boo
         return call
 
     def guard(right: Any) -> Any:
-        def call(self: UnsyncedNames, work: Callable[[], None]) -> None:
+        def call(self: UnsyncedNames, work: Callable[..., None], *args: Any) -> None:
             def softened() -> None:
                 try:
-                    work()
+                    work(*args)
                 except SyncFailed as error:
                     if silent:
                         return
@@ -49,7 +49,7 @@ def lenient_during(owner: Any, name: str, *, whatever: bool = False, silent: boo
                         raise OSError(error.errno, error.strerror, error.filename) from error
                     raise
 
-            right(self, softened if inside[0] else work)
+            right(self, softened) if inside[0] else right(self, work, *args)
 
         return call
 

@@ -123,7 +123,8 @@ class SpoolRecovery:
         if puts:
             self._put_keys.write_found(puts)
         undo.apply_fates(transfers.recovery.fates)
-        self._kestrel.rewrite(ambiguous, now_ms)
+        if ambiguous:
+            self._kestrel.rewrite(ambiguous, now_ms)
         set_aliases(queues, config.aliases, self._report)
         job_count = 0 if jobs is None else jobs.recover(now_ms)
         spool.failed_sync.is_complete = True
@@ -159,7 +160,19 @@ class SpoolRecovery:
             held = ", ".join(sorted(plan.queues)) or "none"
             report(Level.ERROR, "convert.plan_damaged", file=plan.path, why=plan.why, saved_as=plan.saved_as, held=held)
         _replay_log(spool, report)
-        listing = _renew(spool, report, spool.listing(), self._jobs)
+        listing = spool.listing()
+        try:
+            is_in_doubt = spool.failed_sync.exists
+        except OSError as error:
+            raise refused_start(error, spool.own) from error
+        if is_in_doubt:  # the disk may differ from the page cache since a sync failed in an earlier run
+            renewed = spool.renew(listing, self._jobs.folder if self._jobs is not None else "")
+            if renewed.files:
+                report(Level.WARNING, "spool.renewed", files=renewed.files, why="a sync had failed before")
+            for path in renewed.left:
+                hint = "missing, or in use by another process; the next start that can reach it rewrites it"
+                report(Level.ERROR, "spool.in_doubt", file=path, why="a sync had failed before", hint=hint)
+            listing = spool.listing()
         if spool.used_log:  # before any other file gets a name that the log knows
             spool.sync_recovered()
             spool.end_log()
@@ -408,21 +421,3 @@ def _replay_log(spool: Spool, report: EventSink) -> None:
                 why=why,
                 saved_as=change.saved_as,
             )
-
-
-def _renew(spool: Spool, report: EventSink, listing: SpoolListing, jobs: JobService | None) -> SpoolListing:
-    """Rewrite the files whose content on the disk may differ from the page cache since a sync failed in an earlier run.
-    Return the listing after that. Raises SpoolError.
-    """
-    try:
-        if not spool.failed_sync.exists:
-            return listing
-    except OSError as error:
-        raise refused_start(error, spool.own) from error
-    renewed = spool.renew(listing, jobs.folder if jobs is not None else "")
-    if renewed.files:
-        report(Level.WARNING, "spool.renewed", files=renewed.files, why="a sync had failed before")
-    for path in renewed.left:
-        hint = "missing, or in use by another process; the next start that can reach it rewrites it"
-        report(Level.ERROR, "spool.in_doubt", file=path, why="a sync had failed before", hint=hint)
-    return spool.listing()

@@ -74,32 +74,25 @@ class TransferRecovery:
     def recover(self, of_operations: Callable[[], list[Intent]] = list) -> list[Intent]:
         """Finish the transfers that can be finished, including `of_operations`, which is called when the log has been
         read. Call this when every queue is loaded, none has been changed, and open reads have not been put back. Return
-        the intents that must be kept; the others may be removed once everything is durable.
-        """
-        found = self._read()
-        self._claimed.clear()
-        return self._go_through(found + of_operations(), 0)
-
-    def _read(self) -> list[Intent]:
-        """Read the log. Copy a damaged file to the quarantine and report it. Raises SpoolError if the file cannot be
-        read: without it the items of running transfers would be in both queues.
+        the intents that must be kept; the others may be removed once everything is durable. A damaged log is copied to
+        the quarantine and reported. Raises SpoolError if it cannot be read.
         """
         log, fs, own = self.transfer_log, self.spool.fs, self.spool.own
         try:
             found = log.read()
-        except OSError as error:
+        except OSError as error:  # without the log, the items of running transfers would be in both queues
             raise refused_start(error, log.path) from error
-        if not log.damage.lines:
-            return found
-        try:
-            saved_as = quarantine(fs, log.path, 0, fs.size(log.path), f"{own}/damaged")
-        except OSError as error:
-            saved_as = f"not saved: {error.strerror}"
-        lost = "an item whose line is lost may be in both queues"
-        hint = lost if log.damage.lost else "all intents are whole, and their transfers are finished"
-        counts = structs.asdict(log.damage)
-        self.report(Level.ERROR, "intents.damaged", file=log.path, **counts, saved_as=saved_as, hint=hint)
-        return found
+        if log.damage.lines:
+            try:
+                saved_as = quarantine(fs, log.path, 0, fs.size(log.path), f"{own}/damaged")
+            except OSError as error:
+                saved_as = f"not saved: {error.strerror}"
+            lost = "an item whose line is lost may be in both queues"
+            hint = lost if log.damage.lost else "all intents are whole, and their transfers are finished"
+            counts = structs.asdict(log.damage)
+            self.report(Level.ERROR, "intents.damaged", file=log.path, **counts, saved_as=saved_as, hint=hint)
+        self._claimed.clear()
+        return self._go_through(found + of_operations(), 0)
 
     def retry(self, now_ms: int) -> None:
         """Recover transfers as at startup, because some queues can be read again. An intent ends when its outcome is

@@ -542,7 +542,12 @@ class GroupCommit:
         asked, then = tuple(self._asked), tuple(self._then)
         for member in asked:
             self._now[member.file] = None  # opening a file may close another, which is synced then
-        files = {**self._now, **self._take_due(now_ms)}
+        files = {**self._now}
+        if self._next_due_ms <= now_ms:
+            for file in [file for file, due_ms in self._later.items() if due_ms <= now_ms]:
+                del self._later[file]
+                files[file] = None
+            self._next_due_ms = min(self._later.values(), default=NEVER_MS)
         self._asked.clear()
         self._then.clear()
         self._now = {}
@@ -561,15 +566,6 @@ class GroupCommit:
     def _wait_for_sync(self) -> None:
         if self._running is not None:
             self.wait_for(self._running)
-
-    def _take_due(self, now_ms: int) -> dict[File, None]:
-        if self._next_due_ms > now_ms:
-            return {}
-        due = dict.fromkeys(file for file, due_ms in self._later.items() if due_ms <= now_ms)
-        for file in due:
-            del self._later[file]
-        self._next_due_ms = min(self._later.values(), default=NEVER_MS)
-        return due
 
     def finish_sync(self, sync: Sync, now_ms: int) -> None:
         """Finish `sync`, which has run without an error. Its batch is durable."""

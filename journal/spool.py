@@ -441,7 +441,8 @@ class Spool:
             self.fs.append(log.path).close()  # find out before the first request whether the file can be written
             log.resume(self.fs.size(log.path))
         else:
-            self._create(log, now_ms)
+            assert log.file.size == 0
+            self.group.change_folder(log.sync_ms, now_ms)
         if recovered.replay.restores_counter:
             log.restore_counter()
         return recovered, log
@@ -465,7 +466,8 @@ class Spool:
         """Create the journal of a new queue: an empty file, immediately. Raises OSError."""
         self.claim(name)
         log = Log(self.fs, self.folder, name, self.group, config)
-        self._create(log, now_ms)
+        assert log.file.size == 0
+        self.group.change_folder(log.sync_ms, now_ms)
         return log
 
     def claim(self, name: str) -> None:
@@ -487,10 +489,6 @@ class Spool:
             if not self._kestrel[family]:
                 del self._kestrel[family]
         return self.group.change_folder(log.sync_ms, now_ms), left
-
-    def _create(self, log: Log, now_ms: int) -> None:
-        assert log.file.size == 0
-        self.group.change_folder(log.sync_ms, now_ms)
 
 
 def _hex(text: str) -> bytes:

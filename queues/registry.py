@@ -130,7 +130,15 @@ class Queues:
         self._check_name(name)
         if self.allowance <= 0:
             raise TryNextTurn
-        self._check_limits(name, now_ms)
+        if len(self.by_name) >= self.max_queues:
+            self.on_limit("max_queues", name, now_ms)
+            raise QueueRefused(f"there are {len(self.by_name)} queues, no more can be made (max_queues)", client=False)
+        parent = parent_of(name)
+        count = len(self._children.get(parent, ())) if parent else 0
+        if count >= self.max_children:
+            self.on_limit("max_fanout_children", name, now_ms)
+            why = f"{parent} has {count} fan-out children, no more can be made (max_fanout_children)"
+            raise QueueRefused(why, client=False)
         self.allowance -= 1
         return self._create(name, now_ms)
 
@@ -265,18 +273,6 @@ class Queues:
         if name in self.aliases:
             raise QueueRefused(f"{name} is an alias, name a queue", client=True)
         if why := self.why_blocked(name):
-            raise QueueRefused(why, client=False)
-
-    def _check_limits(self, name: str, now_ms: int) -> None:
-        """Check that clients may create another queue, or another child of that parent. Raises QueueRefused."""
-        if len(self.by_name) >= self.max_queues:
-            self.on_limit("max_queues", name, now_ms)
-            raise QueueRefused(f"there are {len(self.by_name)} queues, no more can be made (max_queues)", client=False)
-        parent = parent_of(name)
-        count = len(self._children.get(parent, ())) if parent else 0
-        if count >= self.max_children:
-            self.on_limit("max_fanout_children", name, now_ms)
-            why = f"{parent} has {count} fan-out children, no more can be made (max_fanout_children)"
             raise QueueRefused(why, client=False)
 
     def _create(self, name: str, now_ms: int) -> Queue:

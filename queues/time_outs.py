@@ -11,7 +11,7 @@ has ended the queue hands out no item: a client would get a younger item before 
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
 from enum import Enum
 from heapq import heapify, heappop, heappush
@@ -84,15 +84,6 @@ class QueueReads(QueueContents):
         # Of and for a Queue, which this module does not know.
         self.transfer_sink: TransferSink[Any] | None = None
         self.on_timed_out: Callable[[Any, EndedReads, int], None] = lambda queue, reads, now_ms: None
-
-    def _order_reads(self) -> None:
-        """Keep `open_reads` in the kind of dictionary that suits the settings. Time-outs need the oldest read. A plain
-        dictionary finds it slowly once many earlier ones were removed; an ordered one costs three times as much per
-        entry.
-        """
-        kind = OrderedDict if self.config.open_timeout_ms else dict
-        if type(self.open_reads) is not kind:
-            self.open_reads = kind(self.open_reads)
 
     def _update_head_is_free(self) -> None:
         """Compute the flag that says that only an item's own expiry can prevent the delivery of the head."""

@@ -64,7 +64,8 @@ class Ballast:
         if self.space is Space.AMPLE:
             return True
         self.space = Space.FULL
-        self._remove()
+        with suppress(OSError):  # then the disk stays full
+            self.fs.remove(self.path)
         if not self._has_inodes(ROOM_FACTOR):
             return False
         if self.fs.free_bytes(self.folder)[0] < ROOM_FACTOR * self.bytes:
@@ -82,12 +83,9 @@ class Ballast:
     def release(self) -> None:
         """Remove the ballast."""
         self.space = Space.FULL
-        self._remove()
-        self._has_inodes(1)
-
-    def _remove(self) -> None:
         with suppress(OSError):  # then the disk stays full
             self.fs.remove(self.path)
+        self._has_inodes(1)
 
     @property
     def has_room(self) -> bool:

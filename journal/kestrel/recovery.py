@@ -325,39 +325,31 @@ class Recovery:
         """Read the current segment into the state and return its size. Stop at the first damaged record, and note it. A
         change with missing records at the end of the file counts as damaged, too.
         """
-        segment = recovered.segments.current
-        segment.size = self.fs.size(f"{self.folder}/{segment.name}")
-        end_file = partial(recovered.replay.end_file, is_sealed=segment.name in recovered.files.archives)
+        segment, replay = recovered.segments.current, recovered.replay
+        segment.size = size = self.fs.size(f"{self.folder}/{segment.name}")
+        end_file = partial(replay.end_file, is_sealed=segment.name in recovered.files.archives)
+        replay.begin_file()
+        at, want = 0, CHUNK_BYTES
         try:
-            self._replay_segment(segment, recovered)
+            while at < size:
+                piece = recovered.segments.read(segment, at, want)
+                used = replay.consume(piece, size - at - len(piece))
+                at += used
+                self.progress(used)
+                if replay.is_between_changes:
+                    line = replay.line
+                    segment.add_index_entry(IndexEntry(at, line.end, line.added_bytes, line.added_expiring))
+                # The record is longer than the piece. Read twice as much, because the file is known to have so much.
+                want = CHUNK_BYTES if used else 2 * want
             if unfinished_bytes := end_file():
-                raise TruncatedRecord(at=segment.size - unfinished_bytes)
+                raise TruncatedRecord(at=-unfinished_bytes)
         except CorruptRecord as error:
-            error.at -= end_file()
+            error.at += at - end_file()  # it counts from the piece that was read last
             torn = isinstance(error, TruncatedRecord)
             damage = Damage(segment.name, error.at, segment.size - error.at, error.why, is_torn=torn)
             recovered.damages.append(damage)
         recovered.replayed_bytes += segment.size
         return segment.size
-
-    def _replay_segment(self, segment: LogSegment, recovered: Recovered) -> None:
-        replay, size = recovered.replay, segment.size
-        replay.begin_file()
-        at, want = 0, CHUNK_BYTES
-        while at < size:
-            piece = recovered.segments.read(segment, at, want)
-            try:
-                used = replay.consume(piece, size - at - len(piece))
-            except CorruptRecord as error:
-                error.at += at
-                raise
-            at += used
-            self.progress(used)
-            if replay.is_between_changes:
-                line = replay.line
-                segment.add_index_entry(IndexEntry(at, line.end, line.added_bytes, line.added_expiring))
-            # The record is longer than the piece. Read twice as much, because the file is known to have so much.
-            want = CHUNK_BYTES if used else 2 * want
 
     def _cut(self, damage: Damage) -> Damage:
         """Copy the unreadable end of the current file, then cut it off, so that new records can follow."""

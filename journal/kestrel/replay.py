@@ -272,6 +272,8 @@ class Replay:
 
         A sealed file was complete when it was sealed, and files of other programs may end with their counter.
         """
+        if not self._saves:
+            return 0
         if count := unfinished_note([xid for _, xid in self._written_saves()]):
             self.counter = self._saves[-count][0]
             del self._saves[-count:]

@@ -191,13 +191,12 @@ def reply_before_write() -> Any:
 @mutant("a duration is never synced", "lax")
 def duration_unsynced() -> Any:
     def make(right: Any) -> Any:
-        def take_due(self: GroupCommit, now_ms: int) -> dict[Any, None]:
-            right(self, now_ms)
-            return {}
+        def sync_never(self: GroupCommit, file: Any, sync_ms: int, now_ms: int) -> None:
+            right(self, file, -1, now_ms)
 
-        return take_due
+        return sync_never
 
-    return replaced(GroupCommit, "_take_due", make)
+    return replaced(GroupCommit, "_sync_later", make)
 
 
 @mutant("a failed sync is tried again", "syncs")

@@ -25,7 +25,7 @@ from msgspec import Struct
 
 from staniel.journal.disk.ballast import Ballast, Space
 from staniel.journal.disk.failed_sync import FailedSyncMarker
-from staniel.journal.disk.fs import BROKEN_ERRNOS, FULL_ERRNOS, File, JournalFailure, Region
+from staniel.journal.disk.fs import BROKEN_ERRNOS, FULL_ERRNOS, File, JournalFailure
 from staniel.journal.disk.open_files import OpenFiles
 from staniel.journal.disk.refusals import described
 from staniel.journal.disk.unsynced_names import NamedFile, UnsyncedNames
@@ -140,12 +140,6 @@ class Sync(Struct):
     is_done: bool = True  # unless it was cut short
     deferred: tuple[Deferrable, ...] = ()  # journals whose deferred records it makes durable, all of them
     is_patient: bool = False  # an operation has asked for it with `patiently`
-
-    def only_region(self) -> Region | None:
-        """Return the file of the redo log that `run` would write and sync, if there is nothing else to do."""
-        if self.redo is None or self.unstaged or self.pieces or self.folder or self.files:
-            return None
-        return self.redo.region_to_sync()
 
     def run(self) -> None:
         """Run the sync. Raises JournalFailure. A failed sync is never tried again, because the kernel may have dropped

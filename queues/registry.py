@@ -199,8 +199,9 @@ class Queues:
             # A parent and its children find each other through these entries, which stay while one of them exists.
             if name in self._children and not self._children[name] and self.known(name) is None:
                 del self._children[name]
-        if parent_of(queue.name):
-            self._regroup(queue)
+        parent = self.by_name.get(parent_of(queue.name))
+        if isinstance(parent, StreamQueue):
+            parent.regroup()
         self.deleted += 1
 
     def set_aliases(self, aliases: dict[str, tuple[str, ...]]) -> None:
@@ -309,15 +310,12 @@ class Queues:
         return queue
 
     def _feed(self, queue: Queue) -> None:
-        """Give a fan-out child the items that are put to its parent from now on."""
-        if parent := parent_of(queue.name):
-            self._children.setdefault(parent, {})[queue.name] = queue
-            if parent in self.by_name:
-                self.by_name[parent].had_children = True
-        self._regroup(queue)
-
-    def _regroup(self, queue: Queue) -> None:
-        """Regroup the parent after a child was added or removed, or the parent was added."""
-        parent = self.by_name.get(parent_of(queue.name) or queue.name)
+        """Give a fan-out child the items that are put to its parent from now on, or a parent its children."""
+        parent: Queue | None = queue
+        if name := parent_of(queue.name):
+            self._children.setdefault(name, {})[queue.name] = queue
+            parent = self.by_name.get(name)
+            if parent is not None:
+                parent.had_children = True
         if isinstance(parent, StreamQueue):
             parent.regroup()

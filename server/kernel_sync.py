@@ -108,7 +108,9 @@ class SyncWorker(WorkerThread[Sync]):
             self.is_cheap = False
 
     def start(self, task: Sync) -> None:
-        region = task.only_region()
+        redo, region = task.redo, None
+        if redo is not None and not (task.unstaged or task.pieces or task.folder or task.files):
+            region = redo.region_to_sync()  # there is nothing else to do
         if self._kernel is None or not isinstance(region, OsRegion) or region.direct_fd < 0:
             super().start(task)
             return

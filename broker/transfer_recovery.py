@@ -25,10 +25,11 @@ from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.journal.libkestrel.writer import StreamWriter
 from staniel.journal.spool import Spool, refused_start
 from staniel.journal.transfer_log import Fate, FilePosition, Intent, TransferLog, key_of
-from staniel.queues.item import Delivery, Item
+from staniel.queues.item import Delivery, Item, Numbered
 from staniel.queues.names import parent_of
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Queues
+from staniel.queues.stream.queue import StreamQueue
 from staniel.queues.transfer_recovery import set_aside_found, set_aside_open
 from staniel.queues.xids import steps_past
 
@@ -257,14 +258,14 @@ class TransferRecovery:
         is_stream = (parent_of(target) or target) in self.spool.streams.families
         search = (StreamSearch if is_stream else Search)(self.spool.fs, self.spool.folder, target)
         places = [search.position_after(intent.after, intent.at) for intent in intents]
-        landed: dict[tuple[int, int, int], list[tuple[FilePosition, bytes]]] = {}
+        landed: dict[tuple[int, int, int], list[tuple[FilePosition, Item]]] = {}
         keys, sizes = {intent.copy_key for intent in intents}, {intent.size for intent in intents}
         times = {intent.added_ms for intent in intents}
         suspects: list[tuple[FilePosition, Item]] = []  # possible torn copies
         for place, item in search.added_since(min(places)):
             if (key := key_of(item)) in keys:
                 if place not in claimed:
-                    landed.setdefault(key, []).append((place, item.data))
+                    landed.setdefault(key, []).append((place, item))
             elif len(item.data) in sizes and (item.added_ms in times or _has_zeros(item.added_ms)):
                 suspects.append((place, item))
         fates: dict[int, Fate | None] = {}
@@ -272,8 +273,11 @@ class TransferRecovery:
             copy = self._claim(intent, place, landed.get(intent.copy_key, []))
             fates[intent.begin] = None if copy is None else Fate.LANDED
             if copy is not None:
-                found, self._copies[intent.begin] = copy
+                found, item = copy
+                self._copies[intent.begin] = item.data
                 claimed.add(found)
+                if isinstance(item, Numbered):
+                    self._remove_from_other_readers(target, item.id)
         for intent, place in zip(intents, places, strict=True):
             if fates[intent.begin] is None:
                 for found, torn in suspects:
@@ -283,16 +287,32 @@ class TransferRecovery:
         return fates
 
     def _claim(
-        self, intent: Intent, place: FilePosition, copies: list[tuple[FilePosition, bytes]]
-    ) -> tuple[FilePosition, bytes] | None:
+        self, intent: Intent, place: FilePosition, copies: list[tuple[FilePosition, Item]]
+    ) -> tuple[FilePosition, Item] | None:
         """Remove from `copies` the first one, in their order, that may belong to `intent`, and return it. Copies before
         `place` belong to others.
         """
         held = self._held.get(intent.begin)
         for at in range(bisect_left(copies, place, key=itemgetter(0)), len(copies)):
-            if held is None or copies[at][1] == held[1].item.data:
+            if held is None or copies[at][1].data == held[1].item.data:
                 return copies.pop(at)
         return None
+
+    def _remove_from_other_readers(self, target: str, item_id: int) -> None:
+        """Remove a copy from the other readers of the target's stream: it is the target's alone. Their files say so,
+        unless a crash came between the write of the segment and theirs. Raises OSError.
+        """
+        queue = self.queues.known(target)
+        if not isinstance(queue, StreamQueue):
+            return
+        for reader in queue.followers:
+            log = reader.journal
+            assert isinstance(log, ReaderLog)
+            is_known = item_id <= log.position.head or item_id in log.position.done
+            if reader is queue or is_known or reader.transferring_head is not None:
+                continue
+            if (taken := set_aside_found(reader, 0, lambda item, found_id: found_id == item_id)) is not None:
+                reader.release(taken)
 
     def _is_still_there(self, intent: Intent) -> bool:
         """Tell whether the item may still be in its source. If not, its removal is recorded, and so its copy is

@@ -7,6 +7,7 @@ from __future__ import annotations
 from staniel.journal.kestrel.log import Log
 from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.journal.libkestrel.writer import StreamWriter
+from staniel.journal.transfer_log import BY_ID
 from staniel.queues.interfaces import Journal
 
 Pinned = list[Log | ReaderLog | StreamWriter]
@@ -44,9 +45,9 @@ def total_bytes(journal: Journal) -> int:
 
 def next_write_position(log: Log | StreamWriter) -> tuple[int, int]:
     """Return where the next item will be written, as `Search.position_after` takes it: at this byte of the first file
-    after this number, or later.
+    after this number, or later. In libkestrel's format: with this id or a higher one, to which BY_ID is added.
     """
     if isinstance(log, StreamWriter):
-        number, at = log.earliest_position()
-        return number - 1, at
+        number, item_id = log.next_item()
+        return number - 1, BY_ID + item_id
     return log.newest_number, log.current_bytes

@@ -43,8 +43,8 @@ LINE_BYTES_MAX = 300 + 6 * (KEY_BYTES_MAX + 255)  # JSON writes some letters as 
 
 
 class KeyedPut(Struct, frozen=True, forbid_unknown_fields=True):
-    """A put of an item with `key` to `queue`. The item lies in the queue's journal, at byte `at` or later of the first
-    file numbered above `after` (the current file counts as the last). `added_ms`, `size` and `crc` are the item's.
+    """A put of an item with `key` to `queue`. The item lies in the queue's journal, behind the place that `after` and
+    `at` tell, as those of an Intent do. `added_ms`, `size` and `crc` are the item's.
     """
 
     put: int

@@ -25,6 +25,8 @@ from staniel.journal.disk.replace_file import replace_file
 from staniel.queues.item import Delivery, Item, Numbered
 
 RESTART_BYTES = 1 << 20
+BY_ID = 1 << 62
+"""From here on the `at` of an intent is no byte, but the least id that the copy may have, plus this."""
 NAMES = ("source", "target")
 HEX_SIGN = "/"
 CHECKSUM = b',"check":'
@@ -56,7 +58,8 @@ class Intent(Struct, frozen=True, forbid_unknown_fields=True):
     it left, in libkestrel's by its id. An intent of an older version has neither.
 
     The copy is in the target's journal, at byte `at` or later of the first file with a number above `after` (the
-    current file counts as the last). `added_ms`, `size` and `crc` are the copy's.
+    current file counts as the last), or, with an `at` from BY_ID on, has that id or a higher one. `added_ms`, `size`
+    and `crc` are the copy's.
     """
 
     begin: int

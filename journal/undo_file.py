@@ -147,8 +147,8 @@ class MovingItem(Struct, frozen=True, array_like=True):
 
 
 class Moving(Struct, frozen=True, tag="moving"):
-    """Items that are about to be moved, in their order, at the time `at_ms`. Their copies will be after the file with
-    number `after`, at byte `at` or later. `left`: as in Slice. `target`: the queue of the copies; empty: that of Began.
+    """Items that are about to be moved, in their order, at the time `at_ms`. `after` and `at` say where their copies
+    will be, as in transfer_log.Intent. `left`: as in Slice. `target`: the queue of the copies; empty: that of Began.
     """
 
     at_ms: int

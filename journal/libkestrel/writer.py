@@ -71,19 +71,14 @@ class StreamWriter(Appender):
         """The size of the newest segment, including pending records."""
         return self._size
 
-    @property
-    def current_number(self) -> int:
-        """The number of the newest segment. A file that is no segment may have a higher one (`newest_number`)."""
-        return self.segments.files[-1].number
-
-    def earliest_position(self) -> tuple[int, int]:
-        """Return the number of a segment and a size: the next item is written there, or later. Items of planned
-        segments go on in the segment before if the system refuses to create theirs.
+    def next_item(self) -> tuple[int, int]:
+        """Return the number of the newest segment that has a file, and the id of the next item, which is written there
+        or to a later segment. Items of planned segments go on in the segment before if the system refuses to create
+        theirs, so a byte would not tell the next item from those that were put before it in this turn. A file that is
+        no segment may have a higher number (`newest_number`).
         """
-        if not self._planned:
-            return self.current_number, self._size
-        created = self.segments.files[-1 - len(self._planned)]
-        return created.number, created.size + sum(map(len, self._pending_records[0]))
+        pending = sum([len(records) for records in self._pending_records])
+        return self.segments.files[-1 - len(self._planned)].number, self._entered_id + pending + 1
 
     @property
     def archived_bytes(self) -> int:

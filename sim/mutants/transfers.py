@@ -60,12 +60,26 @@ def copy_anywhere() -> Any:
 
 @mutant("a copy is looked for in a planned segment alone, which the system may refuse", "refused-files")
 def in_a_planned_segment() -> Any:
-    return replaced(StreamWriter, "earliest_position", lambda right: lambda self: (self.current_number, self._size))
+    def make(right: Any) -> Any:
+        return lambda self: (self.segments.files[-1].number, right(self)[1])
+
+    return replaced(StreamWriter, "next_item", make)
 
 
 @mutant("a copy is looked for behind the highest number, also if no segment has it", "syncs")
 def behind_no_segment() -> Any:
-    return replaced(StreamWriter, "current_number", lambda right: property(lambda self: self.newest_number))
+    def make(right: Any) -> Any:
+        return lambda self: (self.newest_number, right(self)[1])
+
+    return replaced(StreamWriter, "next_item", make)
+
+
+@mutant("an equal item that the same turn put before may be the copy", "full-queues")
+def copy_of_the_turn() -> Any:
+    def make(right: Any) -> Any:
+        return lambda self: (right(self)[0], self._entered_id + 1)
+
+    return replaced(StreamWriter, "next_item", make)
 
 
 @mutant("a number behind the last one becomes the last one", "crc-collisions")

@@ -82,3 +82,9 @@ class ConnectionLost(ClientError):
         self.refused: dict[int, Full | Refused] = {}
         self.item: Item | None = None
         self.job_id = ""
+
+
+class NoLeader(ConnectionLost):
+    """No server leads the cluster at present, or none that leads could be reached; the text says what each server said.
+    A later call searches again.
+    """

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 
 Address = tuple[str, int]
 
@@ -62,8 +63,15 @@ class Servers:
         self._known = {address: _Known() for address in addresses}
         if not addresses or len(self._known) != len(addresses):
             raise ValueError(f"expected one address (host, port) or more, each once, not {list(addresses)}")
+        self._given = tuple(addresses)
         self._chance = chance
         self._next = int(chance() * len(addresses))
+
+    def of_key(self, key: str) -> Address:
+        """Return the server that items with this key are put on, the same in each program with the same servers: that
+        with the highest digest, so that most keys keep their server when one is added or removed.
+        """
+        return max(self._given, key=lambda address: sha256(f"{address[0]}:{address[1]} {key}".encode()).digest())
 
     @property
     def addresses(self) -> list[Address]:

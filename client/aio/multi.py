@@ -1,7 +1,7 @@
 """A client of several servers: puts are spread over them, gets are fair to all, and a lost one is set aside.
 
 Unlike Client it reconnects by itself. It repeats only requests that are known to have had no effect.
-`client/servers.py` decides which server is asked, without sockets.
+`client/servers.py` decides which server is asked, `client/cluster.py` which one of a cluster, both without sockets.
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ import math
 import os
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from staniel.client.aio.client import Client
 from staniel.client.aio.closing import Closing
 from staniel.client.aio.monitoring import MultiMonitoring
-from staniel.client.aio.transport import Turn, shielded
+from staniel.client.aio.transport import Turn, pause, shielded
+from staniel.client.cluster import PAUSE_S_MAX, PAUSE_S_MIN, Cluster, is_not_leader, may_search_on
 from staniel.client.errors import Busy, ClientError, ConnectionLost, Full, NotAllStored, NotOpen, Outcome, Refused
 from staniel.client.headers import ItemWithHeaders, Tracing
-from staniel.client.messages import Queues, ServerBatch, ServerItem, milliseconds
+from staniel.client.messages import PutOutcome, Queues, ServerBatch, ServerItem, milliseconds
 from staniel.client.servers import REDIRECTS_MAX, Address, Servers, leader_of
 from staniel.protocol.client.replies import History, Item
 
@@ -45,21 +46,32 @@ class MultiClient(Closing):
         self,
         servers: Sequence[Address],
         *,
+        cluster: bool = False,
+        leader_wait_s: float = 5,
         repeat_unknown: bool = False,
         tls: ssl.SSLContext | None = None,
         user: str = "",
         secret: str = "",
+        name: str = "",
         connect_timeout_s: float = 2,
         answer_timeout_s: float = 30,
         tracing: Tracing | None = None,
     ) -> None:
         """Prepare a client of `servers`, each a host and a port; nothing is sent yet.
 
+        With `cluster`, they are the members of one cluster: the client asks the one that leads, finds it by the
+        refusals of the others, and remembers it. If none leads, it searches for `leader_wait_s` before NoLeader is
+        raised.
+
         If it is unknown whether an item was stored, a put raises ConnectionLost; with `repeat_unknown` the item is put
         on the next server, and may be there twice. The other arguments are those of Client, for all servers, and for a
         leader that a server names. Raises ValueError as Client does, and for no server, or one that is named twice.
         """
         self._servers = Servers([(host, port) for host, port in servers], _chance)
+        self._cluster = Cluster(self._servers.addresses, _chance) if cluster else None
+        if not leader_wait_s >= 0:
+            raise ValueError(f"a wait is a number of seconds from 0 up: leader_wait_s is {leader_wait_s}")
+        self._leader_wait_s = leader_wait_s
         self._repeat_unknown = repeat_unknown
         self._tracing = tracing
 
@@ -69,6 +81,7 @@ class MultiClient(Closing):
                 tls=tls,
                 user=user,
                 secret=secret,
+                name=name,
                 connect_timeout_s=connect_timeout_s,
                 answer_timeout_s=answer_timeout_s,
                 tracing=tracing,
@@ -93,19 +106,23 @@ class MultiClient(Closing):
     # put
 
     async def put(
-        self, queue: str, data: bytes, *, ttl_s: float | None = None, flags: int = 0, delay_s: float = 0
-    ) -> None:
-        """Append an item on the next server. Raises Full if all of them are full; raises Refused.
+        self, queue: str, data: bytes, *, ttl_s: float | None = None, flags: int = 0, key: str = "", delay_s: float = 0
+    ) -> PutOutcome:
+        """Append an item on the next server, or on the leader of a cluster. Raises Full if all of them are full; raises
+        Refused.
 
         A server that cannot be reached, refuses for a reason of its own (SERVER_ERROR) or is full has not stored the
         item, so the next one is asked. ConnectionLost with the outcome UNKNOWN means that one may have stored it: it is
         then put on no other, except with `repeat_unknown`. With NOT_DONE none has it.
+
+        Keys belong to a queue of one server. So an item with a `key` is put on the server that the key belongs to, the
+        same for all clients with the same `servers`, and on no other.
         """
 
-        async def ask(client: Client) -> None:
-            await client.put(queue, data, ttl_s=ttl_s, flags=flags, delay_s=delay_s)
+        async def ask(client: Client) -> PutOutcome:
+            return await client.put(queue, data, ttl_s=ttl_s, flags=flags, key=key, delay_s=delay_s)
 
-        await self._on_one(ask, self._repeat_unknown)
+        return await self._on_one(ask, self._repeat_unknown, key)
 
     async def put_many(
         self, queue: str, items: Sequence[bytes], *, ttl_s: float | None = None, flags: int = 0, delay_s: float = 0
@@ -166,7 +183,7 @@ class MultiClient(Closing):
                 await client._hand_back(mine)
             raise
         if client._holds(mine):
-            with _told_of(item):
+            async with self._told_of(item):
                 await client._confirm_at_end(mine.queue, mine)
 
     async def next_items(
@@ -205,7 +222,7 @@ class MultiClient(Closing):
         for server, its in of_servers.items():
             client = self._clients.get(server)
             try:
-                gone = its if client is None else await _confirmed(client, queue, its)
+                gone = its if client is None else await self._confirmed(client, queue, its)
             except ClientError as error:
                 errors.append(error)
             else:
@@ -248,22 +265,22 @@ class MultiClient(Closing):
         also if the connection was lost before, which returned the item to its queue; this client then continues with a
         new connection.
         """
-        with _told_of(item):
+        async with self._told_of(item):
             await self._holder(item).confirm(item.known_as)
 
     async def abort(self, item: ServerItem) -> None:
         """Hand an open item back to the head of its queue. Raises NotOpen if it is not open any more."""
-        with _told_of(item):
+        async with self._told_of(item):
             await self._holder(item).abort(item.known_as)
 
     async def extend(self, item: ServerItem) -> None:
         """Let the time of an open item begin again. Raises NotOpen if it has timed out, or went back."""
-        with _told_of(item):
+        async with self._told_of(item):
             await self._holder(item).extend(item.known_as)
 
     async def history(self, item: ServerItem) -> History:
         """Return how often an open item has been delivered by its server, and the past of a dead letter."""
-        with _told_of(item):
+        async with self._told_of(item):
             return await self._holder(item).history(item.known_as)
 
     def _holder(self, item: ServerItem) -> Client:
@@ -273,16 +290,58 @@ class MultiClient(Closing):
             raise _not_open(item)
         return client
 
+    @asynccontextmanager
+    async def _told_of(self, item: ServerItem) -> AsyncIterator[None]:
+        """Raise the errors of this client for `item`. Raise NotOpen if the item's connection was lost before the
+        request was sent, or its server no longer leads the cluster: the item returned to its queue, and this client
+        survives both.
+        """
+        try:
+            yield
+        except NotOpen as error:
+            error.item = item
+            raise
+        except Refused as error:
+            if self._cluster is None or not is_not_leader(error):
+                raise
+            await self._clients[item.server].close()
+            raise _not_open(item) from error
+        except ConnectionLost as lost:
+            if lost.outcome is Outcome.NOT_DONE:
+                raise _not_open(item) from lost
+            if lost.item is not None:
+                lost.item = item
+            raise
+
+    async def _confirmed(self, client: Client, queue: Queues, items: Sequence[ServerItem]) -> list[ServerItem]:
+        """Confirm items of one server, and return those that were not open any more."""
+        try:
+            gone = (await client.next_items(queue, 0, confirm=[item.known_as for item in items])).not_open
+        except ConnectionLost as lost:
+            if lost.outcome is Outcome.NOT_DONE:
+                return list(items)
+            raise
+        except Refused as error:
+            if self._cluster is None or not is_not_leader(error):
+                raise
+            gone = [item.known_as for item in items if client._holds(item.known_as)]
+            await client.close()
+        return [item for item in items if item.known_as in gone]
+
     # the rest
 
     async def delete(self, queue: str) -> bool:
         """Delete a queue with all its items on each server. Return False if no server had it. Raises the first error
         after all servers were asked.
         """
+        if self._cluster is not None:
+            return await self._on_one(lambda client: client.delete(queue), False)
         return any(is_there for _, is_there in await self._on_all(lambda client: client.delete(queue)))
 
     async def flush(self, queue: str) -> None:
         """Remove all items except open ones on each server. Raises the first error after all servers were asked."""
+        if self._cluster is not None:
+            return await self._on_one(lambda client: client.flush(queue), False)
         await self._on_all(lambda client: client.flush(queue))
 
     async def stats(self) -> dict[Address, dict[str, str]]:
@@ -338,12 +397,40 @@ class MultiClient(Closing):
                 self._servers.heard(address)
                 return value
 
-    async def _on_one(self, ask: Ask[None], repeat_unknown: bool) -> None:
+    async def _on_leader(
+        self, cluster: Cluster, ask: Ask[ValueT], may_repeat: Callable[[ConnectionLost], bool]
+    ) -> tuple[ValueT, Address]:
+        """Ask the leader of the cluster. While none leads, search again for `leader_wait_s`. Raises NoLeader, and at
+        once what a request raised that may not be repeated.
+        """
+        until_s, pause_s = math.inf, PAUSE_S_MIN
+        while True:
+            search = cluster.search()
+            while (address := search.next_server()) is not None:
+                try:
+                    value = await ask(await self._client(address))
+                except ClientError as error:
+                    if self._is_closed or not may_search_on(error, may_repeat):
+                        raise
+                    search.note_failure(address, error)
+                else:
+                    search.note_leader(address)
+                    return value, address
+            now_s = time.monotonic()
+            until_s = min(until_s, now_s + self._leader_wait_s)
+            if now_s >= until_s:
+                raise search.error
+            await pause(min(pause_s, until_s - now_s))
+            pause_s = min(2 * pause_s, PAUSE_S_MAX)
+
+    async def _on_one(self, ask: Ask[ValueT], repeat_unknown: bool, key: str = "") -> ValueT:
         """Ask servers in turn until one has done it. Raises the first error that says more than a lost server."""
         self._take_turn()
         try:
+            if self._cluster is not None:
+                return (await self._on_leader(self._cluster, ask, lambda lost: _is_undone(lost) or repeat_unknown))[0]
             errors: list[ClientError] = []
-            addresses = self._servers.in_turn(time.monotonic())
+            addresses = [self._servers.of_key(key)] if key else self._servers.in_turn(time.monotonic())
             for address in addresses:  # the loop also sees those that are added meanwhile
                 try:
                     return await self._ask(address, ask)
@@ -351,7 +438,7 @@ class MultiClient(Closing):
                     if not _may_ask_next(error, repeat_unknown):
                         raise
                     errors.append(error)
-                    addresses += self._followers_beside(addresses, error)
+                    addresses += [] if key else self._followers_beside(addresses, error)
             raise _worst(errors)
         finally:
             self._turn.end()
@@ -372,6 +459,8 @@ class MultiClient(Closing):
     ) -> tuple[ValueT, Address] | None:
         """Ask all servers in turn; then let one hold a waiting get for a while, and ask the others again."""
         until_s = time.monotonic() + milliseconds(wait_s) / 1000
+        if self._cluster is not None:
+            return await self._first_of_leader(self._cluster, until_s, ask)
         turn_s = 0.0
         while True:
             errors: list[ClientError] = []
@@ -396,6 +485,17 @@ class MultiClient(Closing):
                 return None
             turn_s = self._next_turn_s(turn_s, len(addresses))
 
+    async def _first_of_leader(
+        self, cluster: Cluster, until_s: float, ask: Callable[[Client, float], Awaitable[ValueT | None]]
+    ) -> tuple[ValueT, Address] | None:
+        """Return what the leader of the cluster has, which holds a waiting get for as long as it may wait."""
+
+        async def waiting(client: Client) -> ValueT | None:
+            return await ask(client, max(0.0, until_s - time.monotonic()))
+
+        value, server = await self._on_leader(cluster, waiting, _may_read_on)
+        return None if value is None else (value, server)
+
     def _followers_beside(self, asked: Sequence[Address], error: ClientError) -> list[Address]:
         """Return the servers to ask as well, because the server that they had named as their leader was lost."""
         return self._servers.due_beside(asked, time.monotonic()) if isinstance(error, ConnectionLost) else []
@@ -409,14 +509,19 @@ class MultiClient(Closing):
         return min(TURN_S_MAX, max(TURN_S_MIN, turn_s * 2))
 
     async def _on_all(self, ask: Ask[ValueT], *, in_part: bool = False) -> list[tuple[Address, ValueT]]:
-        """Ask every server, including those that are set aside. `in_part`: an error counts only if all have one."""
+        """Ask every server, including those that are set aside. `in_part`: an error counts only if all have one. Of a
+        cluster every member is asked, whether it leads or not.
+        """
         self._take_turn()
         try:
             values: list[tuple[Address, ValueT]] = []
             errors: list[ClientError] = []
             for address in self._servers.addresses:
                 try:
-                    values.append((address, await self._ask(address, ask)))
+                    if self._cluster is None:
+                        values.append((address, await self._ask(address, ask)))
+                    else:
+                        values.append((address, await ask(await self._client(address))))
                 except ClientError as error:
                     errors.append(error)
             if errors and not (in_part and values):
@@ -450,40 +555,16 @@ def _not_open(item: ServerItem) -> NotOpen:
     return NotOpen(f"this client has no item of {item.server[0]}:{item.server[1]} open", item)
 
 
-@contextmanager
-def _told_of(item: ServerItem) -> Iterator[None]:
-    """Raise the errors of this client for `item`. Raise NotOpen if the item's connection was lost before the request
-    was sent: the item returned to its queue, and this client survives the loss of one connection.
-    """
-    try:
-        yield
-    except NotOpen as error:
-        error.item = item
-        raise
-    except ConnectionLost as lost:
-        if lost.outcome is Outcome.NOT_DONE:
-            raise _not_open(item) from lost
-        if lost.item is not None:
-            lost.item = item
-        raise
-
-
-async def _confirmed(client: Client, queue: Queues, items: Sequence[ServerItem]) -> list[ServerItem]:
-    """Confirm items of one server, and return those that were not open any more."""
-    try:
-        gone = (await client.next_items(queue, 0, confirm=[item.known_as for item in items])).not_open
-    except ConnectionLost as lost:
-        if lost.outcome is Outcome.NOT_DONE:
-            return list(items)
-        raise
-    return [item for item in items if item.known_as in gone]
-
-
 def _may_ask_next(error: ClientError, repeat_unknown: bool) -> bool:
     """Return True if a put that raised `error` may be sent to another server."""
     if isinstance(error, ConnectionLost):
-        return error.outcome is Outcome.NOT_DONE or repeat_unknown
+        return _is_undone(error) or repeat_unknown
     return isinstance(error, Full) or _is_of_the_server(error)
+
+
+def _is_undone(lost: ConnectionLost) -> bool:
+    """Return True if nothing of the request was sent."""
+    return lost.outcome is Outcome.NOT_DONE
 
 
 def _may_read_on(error: ClientError) -> bool:

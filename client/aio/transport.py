@@ -196,3 +196,8 @@ def shielded() -> AbstractContextManager[object]:
     through, and closes the connection.
     """
     return anyio.CancelScope(shield=True)
+
+
+async def pause(seconds: float) -> None:
+    """Wait for a while, in which other tasks go on."""
+    await anyio.sleep(seconds)

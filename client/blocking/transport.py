@@ -9,6 +9,7 @@ import select
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -207,3 +208,8 @@ def shielded() -> AbstractContextManager[object]:
 
 
 _NOTHING = nullcontext()
+
+
+def pause(seconds: float) -> None:
+    """Wait for a while, in which other threads go on."""
+    time.sleep(seconds)

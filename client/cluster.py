@@ -1,0 +1,105 @@
+"""The leader of a cluster: which server is asked for it next, and when the search ends.
+
+All queues of a cluster are on the server that leads it; the others refuse requests with `SERVER_ERROR not the leader:
+HOST:PORT`. Nothing here waits or reads a clock: MultiClient asks.
+
+    the leader is     asked first                        then
+    known             it                                 the servers that refusals name, then the other members
+    not known         any member, another in each client  likewise
+
+A search asks no server twice, so servers that name each other end it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from staniel.client.errors import ClientError, ConnectionLost, NoLeader, Outcome, Refused
+from staniel.client.servers import REDIRECTS_MAX, Address, leader_of
+
+PAUSE_S_MIN = 0.05
+PAUSE_S_MAX = 1.0
+"""The pause between two searches doubles from one to the other: an election takes some time."""
+
+_REFUSAL = "SERVER_ERROR not the leader"
+
+
+def is_not_leader(error: ClientError) -> bool:
+    """Return True for the refusal of a server that does not lead its cluster: the request had no effect."""
+    return isinstance(error, Refused) and str(error).startswith(_REFUSAL)
+
+
+class Cluster:
+    """The members of a cluster, as the program names them, and its leader, as far as known."""
+
+    def __init__(self, members: Sequence[Address], chance: Callable[[], float]) -> None:
+        """Begin with any of the members, at least one: clients that start together do not all ask the same one.
+        `chance` returns a number from 0 up to 1, exclusive.
+        """
+        first = int(chance() * len(members))
+        self.members = [*members[first:], *members[:first]]
+        self.leader: Address | None = None
+
+    def search(self) -> Search:
+        """Begin a search for the server that leads."""
+        return Search(self)
+
+
+class Search:
+    """The search of one request."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        known = [cluster.leader] if cluster.leader is not None else []
+        self._left = deque([*known, *cluster.members])
+        self._asked: set[Address] = set()
+        self._redirects = 0
+        self._errors: list[tuple[Address, ClientError]] = []
+
+    def next_server(self) -> Address | None:
+        """Return the server to ask next; None if all were asked."""
+        while self._left:
+            address = self._left.popleft()
+            if address not in self._asked:
+                self._asked.add(address)
+                return address
+        return None
+
+    def note_failure(self, address: Address, error: ClientError) -> None:
+        """Note that a server does not lead, or was lost. A leader that it names is asked next."""
+        if self._cluster.leader == address:
+            self._cluster.leader = None
+        self._errors.append((address, error))
+        leader = leader_of(str(error)) if isinstance(error, Refused) else None
+        if leader is not None and self._redirects < REDIRECTS_MAX:
+            self._redirects += 1
+            self._left.appendleft(leader)
+
+    def note_leader(self, address: Address) -> None:
+        """Note that a server leads: it has done what it was asked for."""
+        self._cluster.leader = address
+
+    @property
+    def error(self) -> NoLeader:
+        """The error of a search without success. Its outcome is UNKNOWN if that of one request was."""
+        said = []
+        for (host, port), error in self._errors:
+            leader = leader_of(str(error)) if isinstance(error, Refused) else None
+            if leader is not None:
+                said.append(f"{host}:{port} names {leader[0]}:{leader[1]}")
+            elif is_not_leader(error):
+                said.append(f"{host}:{port} names none")
+            else:
+                said.append(f"{host}:{port} is lost: {error}")
+        unknown = any(error.outcome is Outcome.UNKNOWN for _, error in self._errors)
+        return NoLeader(
+            f"no server leads the cluster: {'; '.join(said)}", Outcome.UNKNOWN if unknown else Outcome.NOT_DONE
+        )
+
+
+def may_search_on(error: ClientError, may_repeat: Callable[[ConnectionLost], bool]) -> bool:
+    """Return True if the leader may be searched for after `error`: the server does not lead, or is lost and the request
+    may be repeated.
+    """
+    return may_repeat(error) if isinstance(error, ConnectionLost) else is_not_leader(error)

@@ -16,7 +16,7 @@ import click
 
 from staniel.worker.events import Hooks, Log
 from staniel.worker.periodic import Schedule, parse
-from staniel.worker.settings import Mode, Server, Settings
+from staniel.worker.settings import Mode, Order, Server, Settings
 from staniel.worker.target import find
 from staniel.worker.worker import Worker
 
@@ -25,10 +25,26 @@ MB = 1 << 20
 
 
 @click.command(
-    "work", epilog="staniel work tasks:send --queue mail -c 8\nstaniel work tasks:send -q mail --mode processes"
+    "work",
+    epilog="staniel work tasks:send --queue mail -c 8\nstaniel work tasks:send -q urgent -q mail --mode processes",
 )
 @click.argument("target", metavar="PACKAGE.MODULE:FUNCTION")
-@click.option("--queue", "-q", required=True, metavar="NAME", help="Queue to take items from.")
+@click.option(
+    "--queue",
+    "-q",
+    "queues",
+    required=True,
+    multiple=True,
+    metavar="NAME",
+    help="Queue to take items from. May be repeated.",
+)
+@click.option(
+    "--order",
+    type=click.Choice([order.value for order in Order]),
+    default="turns",
+    show_default=True,
+    help="Which of several queues a read begins with: each in turn, or always the first that has an item.",
+)
 @click.option("--concurrency", "-c", default=8, show_default=True, help="Items to work on at a time.")
 @click.option(
     "--mode",
@@ -62,7 +78,7 @@ MB = 1 << 20
     "--periodic",
     multiple=True,
     metavar="NAME=CRON",
-    help="Put NAME on the queue at these times, once over all workers; needs the extra `cron`. May be repeated.",
+    help="Put NAME on the first queue at these times, once over all workers; needs the extra `cron`. May be repeated.",
 )
 @click.option("--time-zone", default="UTC", show_default=True, metavar="ZONE", help="Zone of --periodic.")
 @click.option(
@@ -71,17 +87,18 @@ MB = 1 << 20
 @click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve /metrics on this port of 127.0.0.1.")
 @click.option("--log-format", type=click.Choice(["logfmt", "json"]), default="logfmt", show_default=True)
 def work(**said: Any) -> None:
-    """Call a function with each item of a queue.
+    """Call a function with each item of a queue, or of several.
 
     An item is confirmed when the function returns. If it raises, the item is tried again after a pause, and after
-    --attempts calls it is put on the queue of dead letters, with the traceback. SIGTERM or Ctrl-C stops taking items
+    --attempts calls it is put on its queue of dead letters, with the traceback. SIGTERM or Ctrl-C stops taking items
     and waits for functions to end, for --grace at most; a second one stops at once. What is not done is handed back.
 
     Exit code 0: stopped, all functions have ended. 1: functions were cut off and do not end. 2: wrong options.
     """
     try:
         settings = Settings(
-            queue=said["queue"], name=said["name"], concurrency=said["concurrency"], mode=Mode(said["mode"]),
+            queue=tuple(said["queues"]), order=Order(said["order"]), name=said["name"],
+            concurrency=said["concurrency"], mode=Mode(said["mode"]),
             attempts=said["attempts"], backoff_s=said["backoff"], backoff_max_s=said["backoff_max"],
             limit_s=said["limit"], rate_per_s=said["rate"], dead_letters=said["dead_letters"],
             prefetch=said["prefetch"], grace_s=said["grace"], memory_max_bytes=said["memory_max"] * MB,

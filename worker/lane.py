@@ -74,7 +74,8 @@ class Resting(Struct):
 class Lane:
     """A lane. `io` is held while its connection is in use, by its thread or by the keeper."""
 
-    def __init__(self, shared: Shared, runner: Runner) -> None:
+    def __init__(self, shared: Shared, runner: Runner, number: int = 0) -> None:
+        """Prepare a lane. Lanes of different numbers begin with different queues, where they read in turns."""
         self.shared = shared
         self.runner = runner
         self.client: Client = shared.server.client(shared.settings.name)
@@ -86,6 +87,8 @@ class Lane:
         self.done: deque[Item] = deque()
         self.is_abandoned = False
         """True if its function did not end after its time limit: another lane has taken its place."""
+        self._reads = deque(shared.settings.reads)
+        self._reads.rotate(-number)
         self._process = os.getpid()
         self._batch = 1
         self._extended_s = time.monotonic()
@@ -169,8 +172,9 @@ class Lane:
         room = min(self._batch, OPEN_ITEMS_MAX - len(self.resting))
         with self.io:
             confirm = self._take_done()
-            batch = self.client.next_items(settings.queue, room, wait_s=wait_s, confirm=confirm)
+            batch = self.client.next_items(self._reads[0], room, wait_s=wait_s, confirm=confirm)
             self.fresh.extend(batch.items)
+        self._reads.rotate(-1)
         self.note_confirmed(confirm, batch.not_open)
         if room <= 0:
             self.shared.stop.stopping.wait(wait_s)
@@ -181,7 +185,7 @@ class Lane:
             confirmed = [item for item in confirmed if item not in not_open]
             self.shared.teller.counters.add("timed_out", len(not_open))
             for item in not_open:
-                self.shared.teller.log("warning", "item.timed_out", id=item.id or 0)
+                self.shared.teller.log("warning", "item.timed_out", queue=item.queue, id=item.id or 0)
         self.shared.ledger.forget_confirmed(confirmed)
 
     def extend(self) -> None:
@@ -264,13 +268,16 @@ class Lane:
         shared.teller.call(shared.teller.hooks.failed, item, attempts, outcome.reason)
         last = outcome.reason.strip().rpartition("\n")[2]
         if attempts >= shared.settings.attempts or outcome.end is End.GAVE_UP:
-            shared.teller.log("error", "item.died", id=item.id or 0, attempts=attempts, why=outcome.reason)
+            shared.teller.log(
+                "error", "item.died", queue=item.queue, id=item.id or 0, attempts=attempts, why=outcome.reason
+            )
             self._bury(Resting(item, 0, outcome.reason or "failed", attempts))
             return
         pause_s = rest_s(shared.settings, attempts, shared.chance)
         shared.teller.log(
-            "warning", "item.failed", id=item.id or 0, attempts=attempts, again_in_s=round(pause_s, 2), why=last
-        )
+            "warning", "item.failed", queue=item.queue, id=item.id or 0, attempts=attempts,
+            again_in_s=round(pause_s, 2), why=last,
+        )  # fmt: skip
         due_s = time.monotonic() + pause_s
         shared.ledger.schedule_retry(item, due_s)
         self.resting.append(Resting(item, due_s))
@@ -278,9 +285,9 @@ class Lane:
     def _bury(self, dying: Resting) -> None:
         """Put an item on the queue of dead letters; only then may it be confirmed."""
         shared, item = self.shared, dying.item
-        queue = shared.settings.dead_queue
+        queue = shared.settings.dead_queue(item.queue)
         letter = DeadLetter(
-            shared.settings.queue, item.id or 0, item.flags, dying.attempts,
+            item.queue, item.id or 0, item.flags, dying.attempts,
             datetime.now(UTC).isoformat(timespec="milliseconds"), shared.settings.name, shortened(dying.reason),
             item.data,
         )  # fmt: skip
@@ -309,9 +316,7 @@ class Lane:
                 break
             self._abort(item)
         if confirm := self._take_done():
-            self.note_confirmed(
-                confirm, self.client.next_items(self.shared.settings.queue, 0, confirm=confirm).not_open
-            )
+            self.note_confirmed(confirm, self.client.next_items(self._reads[0], 0, confirm=confirm).not_open)
 
     def _take_done(self) -> list[Item]:
         """Return the items to confirm. The other thread may append meanwhile, so each is taken by itself."""

@@ -14,7 +14,7 @@ from msgspec import Struct
 from staniel.protocol.client.replies import Item
 
 KEYS_MAX = 100_000
-Key = tuple[int | None, int]
+Key = tuple[int | None, int, bytes]
 
 
 class Standing(Enum):
@@ -34,10 +34,10 @@ class Failure(Struct):
 
 
 def key_of(item: Item) -> Key:
-    """Return what names an item: its id, which is the same at each delivery, and a hash of its data, should a server
-    give an id twice.
+    """Return what names an item: its id, which is the same at each delivery, a hash of its data, should a server give
+    an id twice, and its queue, because two queues give the same ids.
     """
-    return item.id, hash(item.data)
+    return item.id, hash(item.data), item.key.partition(b"/")[0]
 
 
 class Ledger:

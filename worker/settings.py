@@ -10,6 +10,7 @@ from enum import Enum
 from msgspec import Struct
 
 from staniel.client.blocking.client import Client
+from staniel.client.messages import fetch_request
 from staniel.protocol.client.conversation import encode, read
 from staniel.protocol.memcache.requests import CLIENT_NAME_BYTES_MAX
 
@@ -22,6 +23,15 @@ class Mode(Enum):
     THREADS = "threads"
     PROCESSES = "processes"
     ASYNC = "async"
+
+
+class Order(Enum):
+    """The order in which several queues are read: each read begins with the next one, so that none waits for another to
+    be empty; or always as they are named, the most important first.
+    """
+
+    TURNS = "turns"
+    PRIORITY = "priority"
 
 
 class Server(Struct, frozen=True):
@@ -44,12 +54,15 @@ class Server(Struct, frozen=True):
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """The settings of a worker. `attempts` is how often the function is called with an item before the item is a dead
-    letter. `limit_s` is the time for one call, 0: no limit. `rate_per_s` 0: as fast as possible. `prefetch` is the most
-    items that a lane takes at a time, where the function is quick. `grace_s` is how long a stop waits for functions.
+    """The settings of a worker. `queue` is the name of a queue, or of several, which are read in the `order`, with one
+    request that waits at all of them. Failures, dead letters and ends of an item are its own queue's. `attempts` is how
+    often the function is called with an item before the item is a dead letter. `limit_s` is the time for one call, 0:
+    no limit. `rate_per_s` 0: as fast as possible. `prefetch` is the most items that a lane takes at a time, where the
+    function is quick. `grace_s` is how long a stop waits for functions.
     """
 
-    queue: str
+    queue: str | tuple[str, ...]
+    order: Order = Order.TURNS
     name: str = ""
     concurrency: int = 8
     mode: Mode = Mode.THREADS
@@ -80,8 +93,12 @@ class Settings(Struct, frozen=True, kw_only=True):
         for name, (value, low) in least.items():
             if not low <= value < math.inf:
                 raise ValueError(f"{name} is a number from {low} up, not {value}")
-        for name in (self.queue, self.dead_queue):
-            encode(read(name, open=True))  # a name that cannot be sent is a ValueError now, and not in a lane
+        if not self.queues:
+            raise ValueError("expected a queue")
+        for queues in self.reads:
+            encode(fetch_request(queues, 0, open=True))  # a name that cannot be sent is a ValueError now, not in a lane
+        for name in self.queues:
+            encode(read(self.dead_queue(name), open=True))
         if not 1 <= self.prefetch <= OPEN_ITEMS_MAX // 2:
             raise ValueError(f"prefetch is a number from 1 to {OPEN_ITEMS_MAX // 2}, not {self.prefetch}")
         if self.extend_s <= 0 or self.wait_s <= 0:
@@ -90,9 +107,21 @@ class Settings(Struct, frozen=True, kw_only=True):
             raise ValueError("memory_max_bytes needs the mode PROCESSES: threads share their memory")
 
     @property
-    def dead_queue(self) -> str:
-        """The queue of dead letters."""
-        return self.dead_letters or f"{self.queue}-dead"
+    def queues(self) -> tuple[str, ...]:
+        """The names of the queues."""
+        return (self.queue,) if isinstance(self.queue, str) else tuple(self.queue)
+
+    @property
+    def reads(self) -> list[tuple[str, ...]]:
+        """The queues in the order of one read after the other; then the first read comes again."""
+        queues = self.queues
+        if self.order is Order.PRIORITY:
+            return [queues]
+        return [queues[first:] + queues[:first] for first in range(len(queues))]
+
+    def dead_queue(self, queue: str) -> str:
+        """Return the queue of dead letters of a queue."""
+        return self.dead_letters or f"{queue}-dead"
 
 
 def rest_s(settings: Settings, attempts: int, chance: Callable[[], float]) -> float:

@@ -48,7 +48,7 @@ class Ending(Struct, frozen=True):
 
 
 class Worker:
-    """A worker that calls `function` with the data of each item of a queue.
+    """A worker that calls `function` with the data of each item of a queue, or of several.
 
     `function` is a callable, or its name, `package.module:function`, which the mode PROCESSES needs. A coroutine
     function runs in the mode ASYNC, with the extra `aio`.
@@ -85,7 +85,9 @@ class Worker:
         self._lanes: list[Lane] = []
         self._portal: BlockingPortal | None = None
         self._ticker = (
-            Ticker(settings.queue, schedule, self._shared.server, teller) if schedule and schedule.periodics else None
+            Ticker(settings.queues[0], schedule, self._shared.server, teller)
+            if schedule and schedule.periodics
+            else None
         )
 
     @property
@@ -93,9 +95,13 @@ class Worker:
         """The number of items that are being worked on."""
         return sum(lane.running is not None for lane in self._lanes)
 
+    @property
+    def _shown_queues(self) -> str:
+        return ",".join(self.settings.queues)
+
     def metrics(self) -> str:
         """Return the worker's figures, as Prometheus reads them."""
-        return self.teller.counters.prometheus(self.settings.name, self.settings.queue, self.running)
+        return self.teller.counters.prometheus(self.settings.name, self._shown_queues, self.running)
 
     def stop(self) -> None:
         """Stop taking items; `run` returns when the functions have ended, or after the grace time. A second call stops
@@ -112,7 +118,7 @@ class Worker:
                     stack.callback(signal.signal, number, signal.signal(number, self._on_signal))
             portal = self._open_portal()
             self.teller.log(
-                "info", "worker.started", queue=self.settings.queue, concurrency=self.settings.concurrency,
+                "info", "worker.started", queue=self._shown_queues, concurrency=self.settings.concurrency,
                 mode=self.settings.mode.value, pid=os.getpid(),
             )  # fmt: skip
             for _ in range(self.settings.concurrency):
@@ -163,7 +169,7 @@ class Worker:
         return portal
 
     def _add_lane(self) -> None:
-        lane = Lane(self._shared, self._runner())
+        lane = Lane(self._shared, self._runner(), len(self._lanes))
         self._lanes.append(lane)
         lane.thread.start()
 

@@ -9,11 +9,12 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from staniel.protocol.client.replies import Item
-from staniel.worker import DeadLetter, GiveUp, Mode, Settings, Worker
+from staniel.worker import DeadLetter, GiveUp, Mode, Order, Settings, Worker
 from staniel.worker.dead import REASON_CHARACTERS_MAX, shortened
 from staniel.worker.events import Counters, Log
 from staniel.worker.ledger import Ledger, Standing
@@ -39,11 +40,28 @@ ODD = "tests.worker.functions:odd"
         {"prefetch": 46},
         {"wait_s": 0},
         {"memory_max_bytes": 1},
+        {"queue": ()},
+        {"queue": ("q", "q")},
+        {"queue": ("q", "a b")},
+        {"queue": ("q", "a,b")},
+        {"queue": ("a,b", "q")},  # in turns it would not stay the first
+        {"queue": tuple(f"q{number}" for number in range(65))},
     ],
 )
-def test_wrong_settings_are_refused(wrong: dict[str, float]) -> None:
+def test_wrong_settings_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
-        Settings(queue="q", **wrong)  # type: ignore[arg-type]
+        Settings(**{"queue": "q", **wrong})
+
+
+def test_several_queues_are_read_in_turns_or_by_priority() -> None:
+    queues = ("a", "b", "c")
+    assert Settings(queue=queues).reads == [("a", "b", "c"), ("b", "c", "a"), ("c", "a", "b")]
+    assert Settings(queue=queues, order=Order.PRIORITY).reads == [queues]
+    assert Settings(queue="a,b").reads == Settings(queue=("a,b",)).reads == [("a,b",)]
+    assert Settings(queue=("a,b", "c"), order=Order.PRIORITY).reads == [("a,b", "c")]
+    settings = Settings(queue=queues)
+    assert [settings.dead_queue(queue) for queue in settings.queues] == ["a-dead", "b-dead", "c-dead"]
+    assert Settings(queue=queues, dead_letters="dead").dead_queue("b") == "dead"
 
 
 def test_a_pause_doubles_up_to_the_longest_less_a_random_part() -> None:
@@ -73,6 +91,10 @@ def test_a_ledger_knows_what_became_of_an_item() -> None:
     assert ledger.begin_item(item, 52) is Standing.NEW
     ledger.cut_off(item)
     assert [ledger.begin_item(item, 53), ledger.fail(item)] == [Standing.NEW, 1]
+    one, its_twin = [Item(b"a", id=2, key=key) for key in (b"mail", b"reports")]  # two queues give the same ids
+    again = Item(b"a", id=2, key=b"mail/t=500/open")
+    standings = [ledger.begin_item(delivered, 0) for delivered in (one, its_twin, again)]
+    assert standings == [Standing.NEW, Standing.NEW, Standing.RUNNING]
 
 
 def test_a_dead_letter_is_read_back_and_its_reason_is_kept_short() -> None:

@@ -10,11 +10,18 @@ from typing import NamedTuple
 
 from staniel.client.errors import Full, Refused
 from staniel.client.headers import ItemWithHeaders
-from staniel.protocol.client.replies import Answer, Error, Item, Reply
+from staniel.protocol.client.replies import VALUE_LINE, Answer, Error, Item, Reply
 from staniel.protocol.client.requests import TTL_MS_END, read, read_first
 from staniel.protocol.memcache.item_requests import Get, Set
 from staniel.protocol.memcache.keys import DELAY_MS_MAX
-from staniel.protocol.memcache.requests import CLIENT_NAME_BYTES_MAX, ClientName, DelayedSet, GetFirst, KeyedSet
+from staniel.protocol.memcache.requests import (
+    CLIENT_NAME_BYTES_MAX,
+    ClientName,
+    DelayedSet,
+    GetFirst,
+    KeyedSet,
+    Request,
+)
 from staniel.protocol.words import INT32_MAX
 
 SETTLE_SECONDS = 5.0  # for the end of a reservation; then the connection closes instead
@@ -22,6 +29,7 @@ PIPELINE_ITEMS = 500  # requests sent before a reply is read: their replies fit 
 PIPELINE_BYTES = 1 << 20
 WAIT_S_MAX = INT32_MAX // 1000
 
+STORED, DELETED, END = Answer.STORED, Answer.DELETED, Answer.END  # found in fewer steps
 
 Queues = str | Sequence[str]
 """The name of a queue, or of several, the most important first."""
@@ -78,6 +86,30 @@ def fetch_request(queues: Queues, wait_s: float, *, open: bool = False, peek: bo
     if len(queues) == 1:
         return read(queues[0], milliseconds(wait_s), open=open, peek=peek, with_id=True)
     return read_first(tuple(queues), milliseconds(wait_s), open=open, peek=peek)
+
+
+def read_stored(heard: bytes, request: Request) -> Reply | None:
+    """Return STORED if that is the reply, else None."""
+    return STORED if heard == b"STORED\r\n" else None
+
+
+def read_deleted(heard: bytes, request: Request) -> Reply | None:
+    """Return DELETED if that is the reply, else None."""
+    return DELETED if heard == b"DELETED\r\n" else None
+
+
+def read_item(heard: bytes, request: Request) -> Reply | None:
+    """Return the item if the reply is one to a Get, whole and with its key; END if there is none; else None."""
+    if heard == b"END\r\n":
+        return END
+    match = VALUE_LINE.match(heard)
+    if match is None or type(request) is not Get:
+        return None
+    key, flags, length, number = match.groups()
+    start = match.end()
+    if len(heard) != start + int(length) + 7 or not heard.endswith(b"\r\nEND\r\n") or request.key != key:
+        return None
+    return Item(heard[start:-7], int(flags), None if number is None else int(number), key)
 
 
 def name_request(name: str) -> ClientName:

@@ -17,7 +17,9 @@ from staniel.client.aio.transport import shielded
 from staniel.client.errors import Busy, ConnectionLost, Full, NotAllStored, NotOpen, Outcome, Refused
 from staniel.client.headers import ItemWithHeaders, Tracing, split, with_headers
 from staniel.client.messages import (
+    DELETED,
     SETTLE_SECONDS,
+    STORED,
     Batch,
     PutOutcome,
     Queues,
@@ -29,14 +31,18 @@ from staniel.client.messages import (
     put_outcome,
     put_request,
     put_requests,
+    read_deleted,
+    read_item,
+    read_stored,
     refusals_of,
     refused,
     with_options,
 )
-from staniel.protocol.client.conversation import Conversation, read
+from staniel.protocol.client.conversation import Conversation, encode, read
 from staniel.protocol.client.login import login, must_log_in
 from staniel.protocol.client.replies import Answer, Error, History, Item, Reply, StatsReply, Text
 from staniel.protocol.client.requests import history_request
+from staniel.protocol.memcache.item_requests import Set
 from staniel.protocol.memcache.requests import (
     AbortItem,
     Confirm,
@@ -50,6 +56,8 @@ from staniel.protocol.memcache.requests import (
     Version,
 )
 
+NEW = ConnectionState.NEW
+PUT_STORED = PutOutcome.STORED
 NO_IDS = "the server speaks the Kestrel dialect, which has no ids"
 
 
@@ -152,11 +160,15 @@ class Client(Connecting):
     async def _put(
         self, queue: str, data: bytes, ttl_s: float | None, flags: int, key: str, delay_s: float
     ) -> PutOutcome:
-        request = with_options(put_request(queue, data, ttl_s, flags), key, delay_s)
-        if self._connection.state is ConnectionState.NEW:
+        if ttl_s is None and not key and not delay_s:  # the usual case, in fewer steps
+            request: Request = Set(queue, data, flags)
+        else:
+            request = with_options(put_request(queue, data, ttl_s, flags), key, delay_s)
+        connection = self._connection
+        if connection.state is NEW:
             await self.connect()
-        reply = await self._connection.request(request)
-        return PutOutcome.STORED if reply is Answer.STORED else put_outcome(reply, queue)
+        reply = await connection.ask(request, encode(request), read_stored)
+        return PUT_STORED if reply is STORED else put_outcome(reply, queue)
 
     async def put_many(
         self, queue: str, items: Sequence[bytes], *, ttl_s: float | None = None, flags: int = 0, delay_s: float = 0
@@ -205,7 +217,9 @@ class Client(Connecting):
         It costs two round trips, and a cancelled get loses nothing. Of several queues it reads the first one that
         has an item, in the order given; `item.queue` is its name. If none has one, it waits for all of them.
         """
-        item = await self.open(queue, wait_s=wait_s)
+        if self._open:
+            self._check_ids(queue)
+        item = await self._fetch(queue, wait_s, open=True)
         if item is not None:
             await self._confirm_at_end(queue if isinstance(queue, str) else item.queue, item)
         return item
@@ -249,9 +263,7 @@ class Client(Connecting):
         there a second item of a queue is a RuntimeError.
         """
         if self._open:
-            for name in (queue,) if isinstance(queue, str) else queue:
-                if (name, None) in self._open:
-                    raise RuntimeError(f"an item of {name} is open, and {NO_IDS}; end that item, or use another client")
+            self._check_ids(queue)
         item = await self._fetch(queue, wait_s, open=True)
         if item is not None:
             self._open[queue if isinstance(queue, str) else item.queue, item.id] = item
@@ -378,6 +390,11 @@ class Client(Connecting):
 
     # internal
 
+    def _check_ids(self, queue: Queues) -> None:
+        for name in (queue,) if isinstance(queue, str) else queue:
+            if (name, None) in self._open:
+                raise RuntimeError(f"an item of {name} is open, and {NO_IDS}; end that item, or use another client")
+
     async def _one(self, request: Request, wait_s: float = 0) -> Reply:
         if self._connection.state is ConnectionState.NEW:
             await self.connect()
@@ -392,9 +409,10 @@ class Client(Connecting):
             request: Request = read(queue, wait_ms, open=open, peek=peek, with_id=True)
         else:
             request = fetch_request(queue, wait_s, open=open, peek=peek)
-        if self._connection.state is ConnectionState.NEW:
+        connection = self._connection
+        if connection.state is NEW:
             await self.connect()
-        reply = await self._connection.request(request, wait_s)
+        reply = await connection.ask(request, encode(request), read_item, wait_s)
         if isinstance(reply, Item):
             return reply if self._tracing is None else split(reply)
         if isinstance(reply, Error):
@@ -428,7 +446,7 @@ class Client(Connecting):
         self._must_hold(item)
         try:
             with shielded():
-                reply = await self._connection.request(request)
+                reply = await self._connection.ask(request, encode(request), read_deleted)
         except ConnectionLost as lost:
             lost.item = item
             raise
@@ -448,7 +466,8 @@ class Client(Connecting):
         """
         try:
             with shielded():
-                reply = await self._connection.request_in_turn(_confirmation(queue, item), SETTLE_SECONDS)
+                request = _confirmation(queue, item)
+                reply = await self._connection.ask(request, encode(request), read_deleted, 0, SETTLE_SECONDS)
         except Busy as busy:
             await self._connection.close("closed because an item could not be confirmed in time")
             lost = ConnectionLost(f"the client was not free for {SETTLE_SECONDS:g} s", Outcome.NOT_DONE)
@@ -457,7 +476,7 @@ class Client(Connecting):
         except ConnectionLost as lost:
             lost.item = item
             raise
-        if reply is Answer.DELETED:  # the usual case
+        if reply is DELETED:  # the usual case
             self._open.pop((queue, item.id), None)
             return
         if isinstance(reply, Error):

@@ -7,7 +7,7 @@ request. `client.py` and `jobs.py` interpret replies.
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from enum import Enum
 from typing import Generic, NoReturn, cast
@@ -26,6 +26,10 @@ class ConnectionState(Enum):
     NEW = "new"
     OPEN = "open"
     CLOSED = "closed"  # for ever; `why` says the reason
+
+
+_OPEN = ConnectionState.OPEN
+CUT_OFF = "closed because a request was cut off before its answer"
 
 
 class Connection(Generic[RequestT, ReplyT]):
@@ -93,7 +97,7 @@ class Connection(Generic[RequestT, ReplyT]):
         """End an exchange. If it was interrupted, or a request is unanswered, close the connection."""
         try:
             if self._conversation.unanswered or self._replies:
-                await self.close("closed because a request was cut off before its answer")
+                await self.close(CUT_OFF)
         finally:
             self._turn.end()
 
@@ -113,6 +117,56 @@ class Connection(Generic[RequestT, ReplyT]):
         if not self._turn.acquire():
             raise Busy(BUSY)
         return await self._answered(request, wait_s + self._answer_timeout_s)
+
+    async def ask(
+        self,
+        request: RequestT,
+        data: bytes,
+        read: Callable[[bytes, RequestT], ReplyT | None],
+        wait_s: float = 0,
+        settle_s: float = 0,
+    ) -> ReplyT:
+        """Return the reply to a frequent request: `request` with fewer steps. `data` are its bytes. `read` returns the
+        reply that other bytes are, whole; if it returns None, the conversation reads them. With `settle_s` this waits
+        for the end of other exchanges and for the reply, so long for each of the two.
+        """
+        if not self._turn.acquire() and not (settle_s and await self._turn.wait(settle_s)):
+            if self.state is ConnectionState.CLOSED:
+                self._refuse()
+            raise Busy(BUSY)
+        transport = self.transport
+        if transport is None or self.state is not _OPEN or FORKS.count != self._forks or transport.has_unasked:
+            self._turn.end()
+            return await self.request(request, wait_s)  # which raises
+        timeout_s = settle_s or wait_s + self._answer_timeout_s
+        is_whole = is_noted = False
+        try:
+            heard = await transport.exchange(data, self._answer_timeout_s, timeout_s)
+            reply = read(heard, request)
+            if reply is not None:
+                is_whole = True
+                return reply
+            self._outcome = Outcome.UNKNOWN
+            self._conversation.send(request)
+            is_noted = True
+            self._replies = self._conversation.receive(heard)[::-1]
+            return await self.receive(timeout_s=timeout_s)
+        except OSError as error:
+            self._outcome = Outcome.UNKNOWN
+            await self._fail_by(error)
+        finally:
+            if is_whole:
+                self._turn.end()
+            else:
+                await self._end_early(is_noted)
+
+    async def _end_early(self, is_noted: bool) -> None:
+        """End an exchange whose reply was not read whole; a request that the conversation has not noted has none."""
+        try:
+            if not is_noted:
+                await self.close(CUT_OFF)
+        finally:
+            await self.end()
 
     async def _answered(self, request: RequestT, timeout_s: float) -> ReplyT:
         """Return the reply to one request, and end the exchange: `send`, `receive` and `end` with fewer steps."""

@@ -18,7 +18,9 @@ from staniel.client.blocking.transport import shielded
 from staniel.client.errors import Busy, ConnectionLost, Full, NotAllStored, NotOpen, Outcome, Refused
 from staniel.client.headers import ItemWithHeaders, Tracing, split, with_headers
 from staniel.client.messages import (
+    DELETED,
     SETTLE_SECONDS,
+    STORED,
     Batch,
     PutOutcome,
     Queues,
@@ -30,14 +32,18 @@ from staniel.client.messages import (
     put_outcome,
     put_request,
     put_requests,
+    read_deleted,
+    read_item,
+    read_stored,
     refusals_of,
     refused,
     with_options,
 )
-from staniel.protocol.client.conversation import Conversation, read
+from staniel.protocol.client.conversation import Conversation, encode, read
 from staniel.protocol.client.login import login, must_log_in
 from staniel.protocol.client.replies import Answer, Error, History, Item, Reply, StatsReply, Text
 from staniel.protocol.client.requests import history_request
+from staniel.protocol.memcache.item_requests import Set
 from staniel.protocol.memcache.requests import (
     AbortItem,
     Confirm,
@@ -51,6 +57,8 @@ from staniel.protocol.memcache.requests import (
     Version,
 )
 
+NEW = ConnectionState.NEW
+PUT_STORED = PutOutcome.STORED
 NO_IDS = "the server speaks the Kestrel dialect, which has no ids"
 
 
@@ -151,11 +159,15 @@ class Client(Connecting):
         return self._put(queue, data, ttl_s, flags, key, delay_s)
 
     def _put(self, queue: str, data: bytes, ttl_s: float | None, flags: int, key: str, delay_s: float) -> PutOutcome:
-        request = with_options(put_request(queue, data, ttl_s, flags), key, delay_s)
-        if self._connection.state is ConnectionState.NEW:
+        if ttl_s is None and not key and not delay_s:  # the usual case, in fewer steps
+            request: Request = Set(queue, data, flags)
+        else:
+            request = with_options(put_request(queue, data, ttl_s, flags), key, delay_s)
+        connection = self._connection
+        if connection.state is NEW:
             self.connect()
-        reply = self._connection.request(request)
-        return PutOutcome.STORED if reply is Answer.STORED else put_outcome(reply, queue)
+        reply = connection.ask(request, encode(request), read_stored)
+        return PUT_STORED if reply is STORED else put_outcome(reply, queue)
 
     def put_many(
         self, queue: str, items: Sequence[bytes], *, ttl_s: float | None = None, flags: int = 0, delay_s: float = 0
@@ -200,7 +212,9 @@ class Client(Connecting):
         It costs two round trips, and an interrupted get loses nothing. Of several queues it reads the first one that
         has an item, in the order given; `item.queue` is its name. If none has one, it waits for all of them.
         """
-        item = self.open(queue, wait_s=wait_s)
+        if self._open:
+            self._check_ids(queue)
+        item = self._fetch(queue, wait_s, open=True)
         if item is not None:
             self._confirm_at_end(queue if isinstance(queue, str) else item.queue, item)
         return item
@@ -244,9 +258,7 @@ class Client(Connecting):
         there a second item of a queue is a RuntimeError.
         """
         if self._open:
-            for name in (queue,) if isinstance(queue, str) else queue:
-                if (name, None) in self._open:
-                    raise RuntimeError(f"an item of {name} is open, and {NO_IDS}; end that item, or use another client")
+            self._check_ids(queue)
         item = self._fetch(queue, wait_s, open=True)
         if item is not None:
             self._open[queue if isinstance(queue, str) else item.queue, item.id] = item
@@ -371,6 +383,11 @@ class Client(Connecting):
 
     # internal
 
+    def _check_ids(self, queue: Queues) -> None:
+        for name in (queue,) if isinstance(queue, str) else queue:
+            if (name, None) in self._open:
+                raise RuntimeError(f"an item of {name} is open, and {NO_IDS}; end that item, or use another client")
+
     def _one(self, request: Request, wait_s: float = 0) -> Reply:
         if self._connection.state is ConnectionState.NEW:
             self.connect()
@@ -385,9 +402,10 @@ class Client(Connecting):
             request: Request = read(queue, wait_ms, open=open, peek=peek, with_id=True)
         else:
             request = fetch_request(queue, wait_s, open=open, peek=peek)
-        if self._connection.state is ConnectionState.NEW:
+        connection = self._connection
+        if connection.state is NEW:
             self.connect()
-        reply = self._connection.request(request, wait_s)
+        reply = connection.ask(request, encode(request), read_item, wait_s)
         if isinstance(reply, Item):
             return reply if self._tracing is None else split(reply)
         if isinstance(reply, Error):
@@ -421,7 +439,7 @@ class Client(Connecting):
         self._must_hold(item)
         try:
             with shielded():
-                reply = self._connection.request(request)
+                reply = self._connection.ask(request, encode(request), read_deleted)
         except ConnectionLost as lost:
             lost.item = item
             raise
@@ -441,7 +459,8 @@ class Client(Connecting):
         """
         try:
             with shielded():
-                reply = self._connection.request_in_turn(_confirmation(queue, item), SETTLE_SECONDS)
+                request = _confirmation(queue, item)
+                reply = self._connection.ask(request, encode(request), read_deleted, 0, SETTLE_SECONDS)
         except Busy as busy:
             self._connection.close("closed because an item could not be confirmed in time")
             lost = ConnectionLost(f"the client was not free for {SETTLE_SECONDS:g} s", Outcome.NOT_DONE)
@@ -450,7 +469,7 @@ class Client(Connecting):
         except ConnectionLost as lost:
             lost.item = item
             raise
-        if reply is Answer.DELETED:  # the usual case
+        if reply is DELETED:  # the usual case
             self._open.pop((queue, item.id), None)
             return
         if isinstance(reply, Error):

@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from staniel.client.servers import Address
 from staniel.worker.events import Hooks, Log
 from staniel.worker.periodic import Schedule, parse
 from staniel.worker.settings import Mode, Order, Server, Settings
@@ -67,6 +68,9 @@ MB = 1 << 20
 @click.option("--memory-max", default=0, metavar="MB", help="Memory of each process, in --mode processes.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address of the server.")
 @click.option("--port", "-p", default=22133, show_default=True, type=click.IntRange(1, 65535), help="Memcache port.")
+@click.option(
+    "--member", "members", multiple=True, metavar="HOST:PORT", help="Another member of its cluster. May be repeated."
+)
 @click.option("--tls", is_flag=True, help="Use TLS.")
 @click.option("--ca", default="", metavar="FILE", help="Authorities to trust under TLS.  [default: the system's]")
 @click.option("--certificate", default="", metavar="FILE", help="The worker's certificate, in PEM.")
@@ -129,7 +133,15 @@ def _server(said: dict[str, Any]) -> Server:
             secret = Path(said["secret_file"]).read_text("utf-8").partition("\n")[0]
     except OSError as error:
         raise click.UsageError(f"a file of the connection cannot be used: {error}") from error
-    return Server(said["host"], said["port"], tls, said["user"], secret)
+    members = tuple(_address(member) for member in said["members"])
+    return Server(said["host"], said["port"], tls, said["user"], secret, members=members)
+
+
+def _address(text: str) -> Address:
+    host, colon, port = text.rpartition(":")
+    if not (host and colon and port.isdecimal() and 0 < int(port) < 65_536):
+        raise click.UsageError(f"a member is named as HOST:PORT, not {text!r}")
+    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def _hooks(name: str) -> Hooks:

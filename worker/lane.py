@@ -23,6 +23,7 @@ from datetime import UTC, datetime
 from msgspec import Struct
 
 from staniel.client.blocking.client import Client
+from staniel.client.cluster import Cluster
 from staniel.client.errors import ClientError, ConnectionLost, Full, NotOpen, Refused
 from staniel.protocol.client.replies import Item
 from staniel.worker.dead import DeadLetter, shortened
@@ -54,6 +55,7 @@ class Shared(Struct, frozen=True):
 
     settings: Settings
     server: Server
+    cluster: Cluster
     ledger: Ledger
     pace: Pace
     teller: Teller
@@ -78,7 +80,8 @@ class Lane:
         """Prepare a lane. Lanes of different numbers begin with different queues, where they read in turns."""
         self.shared = shared
         self.runner = runner
-        self.client: Client = shared.server.client(shared.settings.name)
+        self._begin_search()
+        self.client: Client = shared.server.client(shared.settings.name, self._address)
         self.io = threading.Lock()
         self.running: Item | None = None
         self.running_since_s = 0.0
@@ -94,6 +97,8 @@ class Lane:
         self._extended_s = time.monotonic()
         self._pause_s = RECONNECT_S
         self._is_connected = False
+        self._is_served = False
+        """True once a request for items on this connection had a reply: the server leads."""
         self.thread = threading.Thread(target=self._live, daemon=True, name="staniel-lane")
 
     def _live(self) -> None:
@@ -114,19 +119,38 @@ class Lane:
     def _is_leaving(self) -> bool:
         return self.shared.stop.stopping.is_set() or self.is_abandoned
 
+    def _begin_search(self) -> None:
+        """Begin with the server that leads the cluster, as far as known."""
+        self._search = self.shared.cluster.search()
+        address = self._search.next_server()
+        assert address is not None
+        self._address = address
+
     def _lose(self, error: ClientError) -> None:
-        """Begin anew on another connection, after a pause. The server has put everything back that was open."""
+        """Begin anew on another connection: at once to the leader that the server names and to each other member, then
+        after a pause. The server has put everything back that was open.
+        """
         teller = self.shared.teller
+        lost = self._address
+        self._search.note_failure(lost, error)
+        other = self._search.next_server()
+        if other is None:
+            self._begin_search()
+        else:
+            self._address = other
         with self.io:
             self.client.close()
-            self.client = self.shared.server.client(self.shared.settings.name)
+            self.client = self.shared.server.client(self.shared.settings.name, self._address)
         self.fresh.clear()
         self.resting = []
         self.done.clear()
         if isinstance(error, ConnectionLost):
             teller.counters.add("connections_lost")
-        teller.log("warning", "connection.lost", why=str(error), again_in_s=round(self._pause_s, 1))
-        self._is_connected = False
+        again_in_s = 0 if other is not None else round(self._pause_s, 1)
+        teller.log("warning", "connection.lost", server=f"{lost[0]}:{lost[1]}", why=str(error), again_in_s=again_in_s)
+        self._is_connected = self._is_served = False
+        if other is not None:
+            return
         self.shared.stop.stopping.wait(self._pause_s * (0.5 + self.shared.chance() / 2))
         self._pause_s = min(2 * self._pause_s, RECONNECT_MAX_S)
 
@@ -175,6 +199,10 @@ class Lane:
             batch = self.client.next_items(self._reads[0], room, wait_s=wait_s, confirm=confirm)
             self.fresh.extend(batch.items)
         self._reads.rotate(-1)
+        if not self._is_served:
+            self._is_served = True
+            self._search.note_leader(self._address)
+            self._begin_search()  # for the time when it does not lead any more
         self.note_confirmed(confirm, batch.not_open)
         if room <= 0:
             self.shared.stop.stopping.wait(wait_s)

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from staniel.client.blocking.client import Client
 from staniel.client.messages import fetch_request
+from staniel.client.servers import Address
 from staniel.protocol.client.conversation import encode, read
 from staniel.protocol.memcache.requests import CLIENT_NAME_BYTES_MAX
 
@@ -35,7 +36,9 @@ class Order(Enum):
 
 
 class Server(Struct, frozen=True):
-    """The server to take items from. The fields are the arguments of `staniel.client.Client`."""
+    """The server to take items from. The fields are the arguments of `staniel.client.Client`; `members` are the
+    addresses of the other members of its cluster, each a host and a port.
+    """
 
     host: str = "127.0.0.1"
     port: int = 22133
@@ -43,12 +46,20 @@ class Server(Struct, frozen=True):
     user: str = ""
     secret: str = ""
     answer_timeout_s: float = 30
+    members: tuple[Address, ...] = ()
 
-    def client(self, name: str) -> Client:
-        """Make a client, which is not connected yet. Operators see the name, with `_` for what cannot be sent."""
+    @property
+    def address(self) -> Address:
+        """The host and the port."""
+        return self.host, self.port
+
+    def client(self, name: str, address: Address | None = None) -> Client:
+        """Make a client, which is not connected yet, of this server or of another member. Operators see the name, with
+        `_` for what cannot be sent.
+        """
         wire_name = "".join(char if "!" <= char <= "~" else "_" for char in name)[:CLIENT_NAME_BYTES_MAX]
         return Client(
-            self.host, self.port, tls=self.tls, user=self.user, secret=self.secret, name=wire_name,
+            *(address or self.address), tls=self.tls, user=self.user, secret=self.secret, name=wire_name,
             answer_timeout_s=self.answer_timeout_s,
         )  # fmt: skip
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
+from staniel.client.cluster import Cluster
 from staniel.worker.events import Hooks, Log, Teller
 from staniel.worker.keeper import Keeper
 from staniel.worker.lane import Lane, Shared, Stop
@@ -81,7 +82,11 @@ class Worker:
         self.settings = settings
         self.teller = teller
         pace = Pace(settings.rate_per_s)
-        self._shared = Shared(settings, server or Server(), Ledger(), pace, teller, Stop(), random.random)
+        server = server or Server()
+        if server.members and schedule and schedule.periodics:
+            raise ValueError("periodic items need one server; let a worker without members of a cluster put them")
+        cluster = Cluster([server.address, *server.members], random.random)
+        self._shared = Shared(settings, server, cluster, Ledger(), pace, teller, Stop(), random.random)
         self._lanes: list[Lane] = []
         self._portal: BlockingPortal | None = None
         self._ticker = (

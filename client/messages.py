@@ -6,17 +6,19 @@ import math
 import time
 from collections.abc import Sequence
 from enum import Enum
+from functools import lru_cache
 from typing import NamedTuple
 
 from staniel.client.errors import Full, Refused
 from staniel.client.headers import ItemWithHeaders
 from staniel.protocol.client.replies import VALUE_LINE, Answer, Error, Item, Reply
-from staniel.protocol.client.requests import TTL_MS_END, read, read_first
+from staniel.protocol.client.requests import TTL_MS_END, encode, read, read_first
 from staniel.protocol.memcache.item_requests import Get, Set
 from staniel.protocol.memcache.keys import DELAY_MS_MAX
 from staniel.protocol.memcache.requests import (
     CLIENT_NAME_BYTES_MAX,
     ClientName,
+    ConfirmItem,
     DelayedSet,
     GetFirst,
     KeyedSet,
@@ -86,6 +88,25 @@ def fetch_request(queues: Queues, wait_s: float, *, open: bool = False, peek: bo
     if len(queues) == 1:
         return read(queues[0], milliseconds(wait_s), open=open, peek=peek, with_id=True)
     return read_first(tuple(queues), milliseconds(wait_s), open=open, peek=peek)
+
+
+@lru_cache(maxsize=1024)
+def put_head(queue: str, flags: int) -> bytes:
+    """Return the bytes of a plain put up to the length of its data. Raises ValueError."""
+    return encode(Set(queue, b"", flags)).removesuffix(b"0\r\n\r\n")
+
+
+@lru_cache(maxsize=1024)
+def open_request(queue: str, wait_ms: int) -> tuple[Get, bytes]:
+    """Return the request to open an item of one queue, and its bytes. Raises ValueError."""
+    request = read(queue, wait_ms, open=True, with_id=True)
+    return request, encode(request)
+
+
+@lru_cache(maxsize=1024)
+def confirm_head(queue: str) -> bytes:
+    """Return the bytes of the request to confirm an item up to its id. Raises ValueError."""
+    return encode(ConfirmItem(queue, 0)).removesuffix(b"0\r\n")
 
 
 def read_stored(heard: bytes, request: Request) -> Reply | None:

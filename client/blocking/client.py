@@ -25,10 +25,13 @@ from staniel.client.messages import (
     PutOutcome,
     Queues,
     chunks_of,
+    confirm_head,
     expect,
     fetch_request,
     milliseconds,
     name_request,
+    open_request,
+    put_head,
     put_outcome,
     put_request,
     put_requests,
@@ -161,12 +164,14 @@ class Client(Connecting):
     def _put(self, queue: str, data: bytes, ttl_s: float | None, flags: int, key: str, delay_s: float) -> PutOutcome:
         if ttl_s is None and not key and not delay_s:  # the usual case, in fewer steps
             request: Request = Set(queue, data, flags)
+            text = b"%b%d\r\n%b\r\n" % (put_head(queue, flags), len(data), data)
         else:
             request = with_options(put_request(queue, data, ttl_s, flags), key, delay_s)
+            text = encode(request)
         connection = self._connection
         if connection.state is NEW:
             self.connect()
-        reply = connection.ask(request, encode(request), read_stored)
+        reply = connection.ask(request, text, read_stored)
         return PUT_STORED if reply is STORED else put_outcome(reply, queue)
 
     def put_many(
@@ -279,7 +284,7 @@ class Client(Connecting):
         confirm = [item for item in confirm if item not in batch.not_open]
         waiting = fetch_request(queue, wait_s, open=True)
         further = fetch_request(queue, 0, open=True)
-        requests: list[Request] = [_confirmation(_name_of(item)[0], item) for item in confirm]
+        requests: list[Request] = [_confirmation(item.queue, item)[0] for item in confirm]
         if max_items > 0:
             requests += [waiting, *[further] * (max_items - 1)]
         if self._connection.state is ConnectionState.NEW:
@@ -313,11 +318,12 @@ class Client(Connecting):
         is in use elsewhere, and leaves the item open. If no answer comes, ConnectionLost has the `item`: it is done,
         or it will be delivered again, which is certain if the connection was lost before (the outcome NOT_DONE).
         """
-        self._end(item, _confirmation(_name_of(item)[0], item))
+        self._end(item, *_confirmation(item.queue, item))
 
     def abort(self, item: Item) -> None:
         """Hand an open item back to the head of its queue. Raises NotOpen if it is not open any more."""
-        self._end(item, _abortion(item))
+        request = _abortion(item)
+        self._end(item, request, encode(request))
 
     def extend(self, item: Item) -> None:
         """Let the time of an open item begin again, where the queue has an `open_transaction_timeout`.
@@ -397,15 +403,16 @@ class Client(Connecting):
         return reply
 
     def _fetch(self, queue: Queues, wait_s: float, *, open: bool = False, peek: bool = False) -> Item | None:
-        if isinstance(queue, str):  # the usual case, in fewer steps
-            wait_ms = milliseconds(wait_s) if wait_s else 0
-            request: Request = read(queue, wait_ms, open=open, peek=peek, with_id=True)
+        request: Request
+        if open and isinstance(queue, str):  # the usual case, in fewer steps
+            request, text = open_request(queue, milliseconds(wait_s) if wait_s else 0)
         else:
             request = fetch_request(queue, wait_s, open=open, peek=peek)
+            text = encode(request)
         connection = self._connection
         if connection.state is NEW:
             self.connect()
-        reply = connection.ask(request, encode(request), read_item, wait_s)
+        reply = connection.ask(request, text, read_item, wait_s)
         if isinstance(reply, Item):
             return reply if self._tracing is None else split(reply)
         if isinstance(reply, Error):
@@ -434,12 +441,12 @@ class Client(Connecting):
         if not self._holds(item):
             raise NotOpen(f"this client has no item {name[1]} of {name[0]} open", item)
 
-    def _end(self, item: Item, request: Request) -> None:
+    def _end(self, item: Item, request: Request, text: bytes) -> None:
         """End an open item at once."""
         self._must_hold(item)
         try:
             with shielded():
-                reply = self._connection.ask(request, encode(request), read_deleted)
+                reply = self._connection.ask(request, text, read_deleted)
         except ConnectionLost as lost:
             lost.item = item
             raise
@@ -459,8 +466,8 @@ class Client(Connecting):
         """
         try:
             with shielded():
-                request = _confirmation(queue, item)
-                reply = self._connection.ask(request, encode(request), read_deleted, 0, SETTLE_SECONDS)
+                request, text = _confirmation(queue, item)
+                reply = self._connection.ask(request, text, read_deleted, 0, SETTLE_SECONDS)
         except Busy as busy:
             self._connection.close("closed because an item could not be confirmed in time")
             lost = ConnectionLost(f"the client was not free for {SETTLE_SECONDS:g} s", Outcome.NOT_DONE)
@@ -470,7 +477,8 @@ class Client(Connecting):
             lost.item = item
             raise
         if reply is DELETED:  # the usual case
-            self._open.pop((queue, item.id), None)
+            if self._open:
+                self._open.pop((queue, item.id), None)
             return
         if isinstance(reply, Error):
             self._connection.close("closed to hand an item back")
@@ -504,8 +512,12 @@ def _name_of(item: Item) -> tuple[str, int | None]:
     return item.queue, item.id
 
 
-def _confirmation(queue: str, item: Item) -> Request:
-    return read(queue, close=True) if item.id is None else ConfirmItem(queue, item.id)
+def _confirmation(queue: str, item: Item) -> tuple[Request, bytes]:
+    """Return the request that confirms an item, and its bytes."""
+    if item.id is None:
+        request = read(queue, close=True)
+        return request, encode(request)
+    return ConfirmItem(queue, item.id), b"%b%d\r\n" % (confirm_head(queue), item.id)
 
 
 def _abortion(item: Item) -> Request:

@@ -15,6 +15,7 @@ COPY server ./server
 COPY client ./client
 COPY pipeline ./pipeline
 COPY worker ./worker
+COPY cluster ./cluster
 COPY docs/man ./docs/man
 COPY pyspark_staniel.py pyspark_staniel_journal.py ./
 RUN python -m venv /opt/build \

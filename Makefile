@@ -13,7 +13,7 @@ TEST_PROCESSES ?= 3
 # takes longer than the rest of a start. .gitignore covers the files.
 WITH_BYTECODE := PYTHONDONTWRITEBYTECODE=
 
-PACKAGES := protocol queues journal broker server sim bench client worker pipeline
+PACKAGES := protocol queues journal broker server sim bench client worker pipeline cluster
 # As pip does for what it installs: $(VENV)/bin/staniel may be started where the environment forbids to write them.
 WRITE_BYTECODE = $(VENV)/bin/python -m compileall -q $(filter-out sim bench,$(PACKAGES)) src/staniel/*.py
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))

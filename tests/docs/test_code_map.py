@@ -10,7 +10,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
-PACKAGES = ("protocol", "queues", "journal", "broker", "server", "client", "worker", "sim", "pipeline", "bench")
+PACKAGES = (
+    *("protocol", "queues", "journal", "broker", "server", "client", "worker", "sim", "pipeline", "bench"),
+    "cluster",
+)
 FOLDERS = sorted(str(init.parent.relative_to(ROOT)) for name in PACKAGES for init in (ROOT / name).rglob("__init__.py"))
 KNOWN = {Path(each).name for each in FOLDERS} | {each.name for each in ROOT.iterdir() if each.is_dir()}
 WORDS_MAX = 1500

@@ -13,7 +13,7 @@ from tests.docs.test_events import DOTTED, events
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "monitoring").glob("*.md"))]
-PACKAGES = ("broker", "client", "journal", "protocol", "queues", "server", "worker")
+PACKAGES = ("broker", "client", "cluster", "journal", "protocol", "queues", "server", "worker")
 REPLY = re.compile(r"`-?(?:CLIENT|SERVER)[_-]ERROR ([^`]+)`")
 END = re.compile(r"the process ends(?: and [\w ]+)?: `([^`]+)`")
 VARIES = re.compile(r"…|<\w+>|\b[A-Z]{3,}\b|\d[\d,.]*")

@@ -50,7 +50,7 @@ with staniel.client.Client("127.0.0.1", int(sys.argv[1])) as own:
         print(item.data.decode())
 """
 AT_THE_TOP = {"pyspark_staniel.py", "pyspark_staniel_journal.py"}
-ROOMS = {"broker", "client", "journal", "pipeline", "protocol", "queues", "server", "worker"}
+ROOMS = {"broker", "client", "cluster", "journal", "pipeline", "protocol", "queues", "server", "worker"}
 SECONDS_MAX = 60
 
 pytestmark = [pytest.mark.slow, pytest.mark.programs("python:hatchling")]

@@ -47,6 +47,7 @@ PING_NEEDS_NOT = {
 SERVE_NEEDS_NOT = {
     "staniel.client": "it is for programs that ask a server",
     "staniel.pipeline": "it is another command",
+    "staniel.cluster": "it stands alone",
     "staniel.journal.tools": "it is another command's",
     "staniel.server.cli.journal": "it is another command",
     "staniel.server.cli.live": "it is another command",

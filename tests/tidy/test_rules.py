@@ -70,6 +70,8 @@ def test_the_formula_of_old_docstrings_is_found(text: str, found: list[str]) -> 
         ("server/hub.py", "import trio"),
         ("server/connection.py", "from time import perf_counter_ns"),
         ("queues/queue.py", "import tests.conftest"),
+        ("cluster/model.py", "import trio"),
+        ("server/hub.py", "from staniel.cluster.etcd.client import Etcd"),
     ],
 )
 def test_a_forbidden_import_is_found(path: str, line: str) -> None:
@@ -87,6 +89,7 @@ def test_a_forbidden_import_is_found(path: str, line: str) -> None:
         ("sim/world.py", "import random, staniel.broker.broker"),
         ("sim/hub/world.py", "from staniel.server.hub import Hub"),
         ("pipeline/sessions.py", "import pyspark"),
+        ("cluster/etcd/watch.py", "import trio"),
     ],
 )
 def test_an_allowed_import_passes(path: str, line: str) -> None:

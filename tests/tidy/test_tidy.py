@@ -11,7 +11,10 @@ from tests.tidy import rules
 from tests.tidy.findings import expect_none
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("protocol", "queues", "journal", "broker", "server", "client", "worker", "sim", "pipeline", "bench")
+PACKAGES = (
+    *("protocol", "queues", "journal", "broker", "server", "client", "worker", "sim", "pipeline", "bench"),
+    "cluster",
+)
 TEXT_SUFFIXES = {"", ".py", ".md", ".toml", ".txt", ".json", ".sh", ".cfg", ".service", ".yml", ".yaml"}
 FOLDERS = (*PACKAGES, "src", "tests", "docs", "examples", "packaging", ".ci")
 

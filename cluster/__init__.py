@@ -1,6 +1,8 @@
-"""Several servers as one cluster, of which one leads and the others follow.
+"""Several machines that keep one spool: one leads, the others follow, and one of these takes over.
 
-etcd/ reads and writes what the servers have agreed on. Decisions may not enter the code that talks, nor sockets and
-clocks the code that decides: only `client` and `connection` of etcd/ know trio. A server that stands alone loads
-nothing of this package.
+A member is a state machine that takes inputs and leaves effects for its driver: it reads no clock, socket or file.
+`member.py` joins the parts: `leader.py` and `follower.py` are the two roles, `core.py` is what both use, `key.py` the
+key in etcd, `stream.py` the numbered records, `messages.py` what members send each other, `durable.py` what a member
+keeps on its disk, `effects.py` what the driver is asked to do. etcd/ reads and writes the key: only `client` and
+`connection` there know trio. docs/replication.md has the rules. A server that stands alone loads nothing of this.
 """

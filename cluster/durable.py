@@ -1,0 +1,188 @@
+"""Durable state of a member: one file of framed entries, read at a start up to the first one that is not whole.
+
+The file begins with MAGIC; frames follow (frames.py), each with one entry in MessagePack. A later entry overrules an
+earlier one. A power cut leaves a first part of what was written behind the last sync, and whatever the disk makes of
+the rest: an entry with a wrong checksum ends the file, and the driver cuts it off there before it writes on.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import msgspec
+from msgspec import Struct
+
+from staniel.cluster.frames import HEAD, frame, read_frame
+from staniel.cluster.key import Id
+from staniel.cluster.messages import Data, Number
+from staniel.cluster.places import Place
+from staniel.cluster.stream import Record, RecordKind, Run, Stream
+
+MAGIC = b"staniel-member 1\n"
+ALL_FIXED = (1 << 63) - 1
+
+
+class Fitness(IntEnum):
+    """Degree to which a member's spool is known to be whole. Anything but WHOLE is the mark *unfit*."""
+
+    WHOLE = 1
+    SHORT = 2  # a sync has failed, or a power cut came before one: answered records may be missing at its end
+    HALF = 3  # its files are being copied and are of different moments
+
+
+class Entry(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag_field="kind"):
+    """An entry of the file."""
+
+
+class Created(Entry, frozen=True, tag=1):
+    """The member's id, made with the spool."""
+
+    member_id: Id
+
+
+class Joined(Entry, frozen=True, tag=2):
+    """The cluster's id. `base`: 1 if the spool had items before, which no record has; else 0."""
+
+    cluster_id: Id
+    base: Number
+
+
+class Promised(Entry, frozen=True, tag=3):
+    """The highest epoch that this member led or followed."""
+
+    epoch: Number
+
+
+class Seen(Entry, frozen=True, tag=4):
+    """The highest `mod_revision` of the key that this member has seen."""
+
+    revision: Number
+
+
+class Marked(Entry, frozen=True, tag=5):
+    """The mark *unfit*, or its end."""
+
+    fitness: Fitness
+
+
+class Appended(Entry, frozen=True, tag=6):
+    """A record of the stream."""
+
+    epoch: Number
+    number: Number
+    record_kind: RecordKind
+    data: Data
+
+
+class Cut(Entry, frozen=True, tag=7):
+    """The end of a tail: records behind this number are gone."""
+
+    number: Number
+
+
+class Fixed(Entry, frozen=True, tag=8):
+    """Statement that records up to this number are in files, or may be: they cannot be cut off any more. ALL_FIXED:
+    each record, as long as this member leads.
+    """
+
+    number: Number
+
+
+class Copied(Entry, frozen=True, tag=9):
+    """A new beginning of the stream: the files are copied from a leader, whose place was this when that began."""
+
+    epoch: Number
+    number: Number
+    runs: tuple[tuple[Number, Number], ...]
+
+
+class Trimmed(Entry, frozen=True, tag=10):
+    """The last record that is no longer kept: files have its effect, and are synced."""
+
+    number: Number
+
+
+Entries = Created | Joined | Promised | Seen | Marked | Appended | Cut | Fixed | Copied | Trimmed
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Entries)
+
+
+class Kept:
+    """The state that entries add up to."""
+
+    def __init__(self) -> None:
+        self.member_id = b""
+        self.cluster_id = b""
+        self.promised = 0
+        self.revision = 0
+        self.fitness = Fitness.WHOLE
+        self.fixed = 0
+        self.stream = Stream()
+
+    def apply(self, entry: Entries) -> bool:
+        """Take an entry in. Return False if it contradicts the ones before it."""
+        match entry:
+            case Created(member_id):
+                self.member_id = member_id
+            case Joined(cluster_id, base):
+                self.cluster_id, self.stream, self.fixed = cluster_id, Stream(Place(0, base)), base
+            case Promised(epoch):
+                self.promised = max(self.promised, epoch)
+            case Seen(revision):
+                self.revision = max(self.revision, revision)
+            case Marked(fitness):
+                self.fitness = fitness
+            case Fixed(number):
+                self.fixed = number
+            case Copied(epoch, number, runs):
+                self.stream = Stream(Place(epoch, number), [Run(*run) for run in runs])
+                self.fixed = number
+            case _:
+                return self._apply_to_stream(entry)
+        return True
+
+    def _apply_to_stream(self, entry: Appended | Cut | Trimmed) -> bool:
+        stream = self.stream
+        if isinstance(entry, Appended):
+            record = Record(Place(entry.epoch, entry.number), entry.record_kind, entry.data)
+            if not stream.follows(record):
+                return False
+            stream.append(record)
+            return True
+        if not stream.base.number <= entry.number <= stream.last.number:
+            return False
+        if isinstance(entry, Cut):
+            stream.cut(entry.number)
+        else:
+            stream.forget(entry.number)
+            self.fixed = max(self.fixed, entry.number)
+        return True
+
+
+def encode_entry(entry: Entries) -> bytes:
+    """Return the entry in its frame."""
+    return frame(_encoder.encode(entry))
+
+
+def new_file(member_id: bytes) -> bytes:
+    """Return the content of a new member's file."""
+    return MAGIC + encode_entry(Created(member_id))
+
+
+def read_file(data: bytes) -> tuple[Kept, int] | str:
+    """Return what the file holds and how many of its bytes are whole, or why it is not a member's file."""
+    if not data.startswith(MAGIC):
+        return "not the file of a cluster's member, or of another version"
+    kept, at = Kept(), len(MAGIC)
+    while isinstance(payload := read_frame(data, at), bytes):
+        try:
+            entry = _decoder.decode(payload)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            return f"an entry at {at} is not of this version: {error}"
+        if not kept.apply(entry):
+            return f"an entry at {at} contradicts those before it: {entry}"
+        at += HEAD.size + len(payload)
+    if not kept.member_id:
+        return "the file does not say which member it is of"
+    return kept, at

@@ -1,0 +1,192 @@
+"""The judge: what must hold after every step, told from the disks and from what clients were told, not from members."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from staniel.cluster.core import Policy
+from staniel.cluster.durable import Fitness
+from staniel.cluster.effects import Answer, Reason
+from staniel.cluster.messages import Message
+from staniel.cluster.places import Place
+from staniel.cluster.stream import Record, RecordKind, Stream
+
+if TYPE_CHECKING:
+    from tests.cluster.node import Held, Node
+    from tests.cluster.world import World
+
+
+class ViolationFound(Exception):
+    """A promise that was broken: its kind, and what happened."""
+
+    def __init__(self, kind: str, why: str) -> None:
+        super().__init__(f"{kind}: {why}")
+        self.kind = kind
+
+
+class Judge:
+    """The history as clients know it. `answered`: by number, from 1, the epoch of each record that was answered; 0 is
+    what the first spool had before. `contents`: what is at each place, by the first member that had it.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.answered: list[int] = []
+        self.contents: dict[Place, tuple[RecordKind, bytes]] = {}
+        self.by_epoch: dict[int, int] = {}
+        self.puts_answered = 0
+        self.expected_stops: dict[int, set[Reason]] = {}
+        self.unreachable_leads = 0
+
+    def fail(self, kind: str, why: str) -> None:
+        raise ViolationFound(kind, why)
+
+    # --- as it happens ---
+
+    def on_record(self, node: Node, record: Record) -> None:
+        """Hold equal places against each other."""
+        if node.name in self.world.foreign:
+            return
+        content = record.kind, record.data
+        if self.contents.setdefault(record.place, content) != content:
+            self.fail(
+                "DIVERGED", f"{record.place} is {content} on {node.name} and {self.contents[record.place]} elsewhere"
+            )
+
+    def on_send(self, node: Node, message: Message) -> None:
+        """Refuse an epoch that is acted on before it is synced."""
+        if message.epoch > node.durable.promised:
+            self.fail("PROMISE", f"node {node.name} speaks of epoch {message.epoch} before it is synced")
+
+    def on_stop(self, node: Node, reason: Reason) -> None:
+        """Refuse a member that stops without cause."""
+        if reason not in self.expected_stops.get(node.name, set()):
+            self.fail("STOPPED", f"node {node.name}: {reason.value}")
+
+    def allow_loss(self, node: Node) -> None:
+        """Allow a loss that the policy allows: the last member of the set has lost what was not synced."""
+        if node.may_lose:
+            node.may_lose = False
+            stream = node.kept.stream
+            common = next(
+                (at for at, epoch in enumerate(self.answered) if self.epoch_at(stream, at + 1) != epoch), None
+            )
+            if common is not None:
+                del self.answered[common:]
+
+    def epoch_at(self, stream: Stream, number: int) -> int:
+        """Return the epoch of a record of a stream, -1 if there is none."""
+        if number > stream.last.number:
+            return -1
+        return stream.epoch_of(number)
+
+    def lacks(self, stream: Stream) -> int:
+        """Return the number of the first answered record that a stream does not have, or 0."""
+        for at, epoch in enumerate(self.answered):
+            if self.epoch_at(stream, at + 1) != epoch:
+                return at + 1
+        return 0
+
+    def on_answer(self, node: Node, answer: Answer, leaving: list[Held]) -> None:
+        """Take in what clients are told."""
+        self.allow_loss(node)
+        stream = node.kept.stream
+        first = self.by_epoch.setdefault(answer.epoch, node.name)
+        if first != node.name:
+            self.fail("SPLIT", f"nodes {first} and {node.name} answer in epoch {answer.epoch}")
+        for at, epoch in enumerate(self.answered[: answer.upto]):
+            if self.epoch_at(stream, at + 1) != epoch:
+                self.fail(
+                    "LOST", f"node {node.name} answers up to {answer.upto}, and its {at + 1} is not what was answered"
+                )
+        old = len(self.answered)
+        for number in range(old + 1, answer.upto + 1):
+            self.answered.append(stream.epoch_of(number))
+        for held in leaving:
+            self._judge_reply(node, held, old)
+
+    def _judge_reply(self, node: Node, held: Held, old: int) -> None:
+        stream = node.kept.stream
+        if held.data:
+            if (
+                self.contents.get(held.place) != (held.kind, held.data)
+                or self.epoch_at(stream, held.place.number) != held.place.epoch
+            ):
+                self.fail("LOST", f"node {node.name} says yes for {held.place}, which is another record")
+            if held.kind is RecordKind.PUT:
+                self.puts_answered += 1
+                if held.place.number > old:
+                    self._judge_copies(node, held)
+        else:
+            for at, epoch in enumerate(self.answered[: held.seen]):
+                if self.epoch_at(stream, at + 1) != epoch:
+                    self.fail("STALE", f"node {node.name} shows a client a queue without record {at + 1}")
+
+    def _judge_copies(self, node: Node, held: Held) -> None:
+        if self.world.has_lost_copies:
+            return
+        count = 0
+        for other in self.world.nodes:
+            stream = (other.durable if node.config.policy is Policy.ALWAYS else other.kept).stream
+            count += self.epoch_at(stream, held.place.number) == held.place.epoch
+        if count < node.config.min_in_sync:
+            self.fail("THIN", f"a put is answered with {count} copies, min_in_sync is {node.config.min_in_sync}")
+
+    # --- after each step ---
+
+    def check(self) -> None:
+        """Check what must hold at any moment."""
+        newest = max(self.by_epoch, default=0)
+        key = self.world.etcd.key
+        for node in self.world.nodes:
+            if node.name in self.world.foreign:
+                self._check_foreign(node)
+                continue
+            if node.has_changed:
+                node.has_changed = False
+                self._check_files(node)
+            leader = node.member.leader if node.member is not None else None
+            if leader is not None and leader.first and leader.epoch >= newest and not node.may_lose:
+                number = self.lacks(node.kept.stream)
+                if number:
+                    self.fail("LOST", f"node {node.name} leads epoch {leader.epoch} without answered record {number}")
+            if key is not None and node.id in key.members:
+                self._check_truth(node)
+            if node.kept.promised < node.sent_epoch:
+                self.fail("PROMISE", f"node {node.name} has promised {node.sent_epoch} and now {node.kept.promised}")
+
+    def _check_truth(self, node: Node) -> None:
+        """Check that a member of the set has all that is answered, as the policy says."""
+        kept = node.durable if node.config.policy is Policy.ALWAYS else node.kept
+        if kept.fitness is Fitness.HALF:
+            self.fail("TRUTH", f"the set in etcd has node {node.name}, whose files are half copied")
+        is_short = node.was_cut_off or kept.fitness is not Fitness.WHOLE
+        if (node.config.policy is Policy.LAZY and is_short) or node.may_lose:
+            return
+        number = self.lacks(kept.stream)
+        if number:
+            self.fail("TRUTH", f"the set in etcd has node {node.name}, which lacks answered record {number}")
+
+    def _check_files(self, node: Node) -> None:
+        """Check that files which are said to be whole have what their records say."""
+        if node.kept.fitness is not Fitness.WHOLE or node.member is None or not node.kept.cluster_id:
+            return
+        stream = node.kept.stream
+        for number, record in node.files.items():
+            place = Place(stream.epoch_of(number), number)
+            if (
+                number > stream.last.number
+                or record.place != place
+                or self.contents.get(place, (record.kind, record.data)) != (record.kind, record.data)
+            ):
+                self.fail("DIVERGED", f"the files of node {node.name} have {record} where its records have {place}")
+        upto = max(stream.base.number, max(node.files, default=0))
+        missing = next((number for number in range(1, upto + 1) if number not in node.files), 0)
+        if missing:
+            self.fail("DIVERGED", f"the files of node {node.name} lack record {missing}")
+
+    def _check_foreign(self, node: Node) -> None:
+        if node.kept.cluster_id != self.world.foreign[node.name]:
+            self.fail("FOREIGN", f"node {node.name} has left its cluster")
+        if node.kept.stream.last != node.durable.stream.last or node.kept.stream.last.number != 2:
+            self.fail("FOREIGN", f"the queues of node {node.name}, of another cluster, are overwritten")

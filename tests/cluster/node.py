@@ -1,0 +1,298 @@
+"""A simulated machine: a disk that forgets what is not synced, files, clients that wait, and the driver of a member."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from staniel.cluster.core import MemberConfig, Policy
+from staniel.cluster.durable import Appended, Fitness, Kept, encode_entry, new_file, read_file
+from staniel.cluster.effects import (
+    Answer,
+    Apply,
+    Close,
+    CloseClients,
+    Connect,
+    Effect,
+    MoveTail,
+    Persist,
+    ReadKey,
+    ReadPiece,
+    Recover,
+    Send,
+    ServeClients,
+    Stop,
+    Sync,
+    Transact,
+    WritePiece,
+)
+from staniel.cluster.member import Member
+from staniel.cluster.places import Place
+from staniel.cluster.stream import Record, RecordKind
+
+if TYPE_CHECKING:
+    from tests.cluster.world import World
+
+PIECES = 2
+
+
+class Held(NamedTuple):
+    """A reply that a client waits for. `data`: of its record; `seen`: how much was answered when it asked to look."""
+
+    place: Place
+    kind: RecordKind
+    data: bytes
+    seen: int
+
+
+class RunningSync(NamedTuple):
+    """A sync that has begun: what it makes durable."""
+
+    number: int
+    bytes: int
+    files: dict[int, Record]
+
+
+class Node:
+    """A machine. `files`: by number, what was applied to the files of queues; `files_disk`: as it was synced."""
+
+    def __init__(self, world: World, name: int, member_id: bytes, config: MemberConfig) -> None:
+        self.world = world
+        self.name = name
+        self.config = config
+        self.life = 0
+        self.member: Member | None = None
+        self.die_after: int | None = None
+        self.is_stopped = False
+        self.was_cut_off = False
+        self.sent_epoch = 0
+        self.may_lose = False
+        self.replace_disk(member_id)
+
+    def replace_disk(self, member_id: bytes) -> None:
+        """Begin with an empty disk."""
+        self.id = member_id
+        self.disk = bytearray(new_file(member_id))
+        self.initial: dict[int, Record] = {}
+        self.files: dict[int, Record] = {}
+        self.files_disk: dict[int, Record] = {}
+        self.syncs: list[RunningSync] = []
+        self.held: list[Held] = []
+        self.work: list[Effect] = []
+        self.is_stopped = self.was_cut_off = False
+        self.sent_epoch = 0
+        self.has_changed = True
+        self._durable: Kept | None = None
+        self.set_synced(len(self.disk))
+        self.kept = self.durable
+
+    def set_synced(self, count: int) -> None:
+        """Note that so many bytes of the member's file are synced."""
+        self.synced_bytes, self._durable = count, None
+
+    @property
+    def durable(self) -> Kept:
+        """What a power cut would leave at least."""
+        if self._durable is None:
+            self._durable = self.read(bytes(self.disk[: self.synced_bytes]))
+        return self._durable
+
+    def read(self, data: bytes) -> Kept:
+        """Read a member's file."""
+        content = read_file(data)
+        assert not isinstance(content, str), content
+        return content[0]
+
+    # --- lives ---
+
+    def start(self) -> None:
+        """Start the process: cut back what is not whole, then let the member begin."""
+        content = read_file(bytes(self.disk))
+        assert not isinstance(content, str), content
+        self.kept, whole = content
+        del self.disk[whole:]
+        if self.synced_bytes > len(self.disk):
+            self.set_synced(len(self.disk))
+        if self.kept.fitness is not Fitness.HALF and self.kept.cluster_id:
+            self.files = {
+                number: record for number, record in self.files.items() if number <= self.kept.stream.last.number
+            }
+            self.apply(min(self.kept.fixed, self.kept.stream.last.number))
+        self.life += 1
+        is_short = self.was_cut_off and self.config.policy is Policy.LAZY
+        self.was_cut_off = False
+        self.member = Member(self.config, self.kept, has_items=bool(self.initial), is_short=is_short)
+        self.member.start()
+        self.carry_out()
+
+    def kill(self) -> None:
+        """End the process. What it has written stays in the page cache."""
+        self.member = None
+        self.syncs.clear()
+        self.held.clear()
+        self.work.clear()
+        self.die_after = None
+        self.world.lose_connections(self)
+
+    def cut_power(self, random: Random) -> None:
+        """End the process, and forget what was not synced: any first part of it is left, and then maybe garbage."""
+        self.kill()
+        self.was_cut_off = True
+        self.world.has_lost_copies |= self.config.policy is Policy.LAZY
+        kept = random.randint(self.synced_bytes, len(self.disk))
+        lost = len(self.disk) - kept
+        del self.disk[kept:]
+        self.disk += random.choice([b"", bytes(lost), random.randbytes(min(lost, 40))])
+        self.files = dict(random.choice([self.files, self.files_disk]))
+        self.files_disk = dict(self.files)
+        content = read_file(bytes(self.disk))
+        assert not isinstance(content, str), content
+        self.kept = content[0]
+
+    # --- effects ---
+
+    def carry_out(self) -> None:
+        """Carry out the effects, and end the turn. The process may be killed in between."""
+        while self.member is not None:
+            self.member.end_turn()
+            effects = self.member.take_effects()
+            if not effects:
+                return
+            for effect in effects:
+                if self.die_after is not None:
+                    self.die_after -= 1
+                    if self.die_after < 0:
+                        self.kill()
+                        return
+                self.carry_out_one(effect)
+                if self.member is None:
+                    return
+
+    def carry_out_one(self, effect: Effect) -> None:
+        """Carry out an effect."""
+        self.has_changed = True
+        self.world.counts[type(effect.message.body if isinstance(effect, Send) else effect).__name__] += 1
+        match effect:
+            case Persist(entries):
+                self.disk += b"".join(encode_entry(entry) for entry in entries)
+                self.apply_own(entries)
+            case Sync(number):
+                self.syncs.append(RunningSync(number, len(self.disk), dict(self.files)))
+            case Send(connection, message):
+                self.sent_epoch = max(self.sent_epoch, message.epoch)
+                self.world.judge.on_send(self, message)
+                self.world.send(self, connection, message)
+            case Connect():
+                self.world.connects.append((self.name, self.life, effect.leader_id))
+            case Close(connection):
+                self.world.close(self, connection)
+            case ReadKey() | Transact():
+                self.world.ask(self, effect)
+            case Recover() | ReadPiece():
+                self.work.append(effect)
+            case CloseClients():
+                self.held.clear()
+                self.work.clear()
+            case Answer():
+                self.answer(effect)
+            case Apply(upto):
+                self.apply(upto)
+            case WritePiece(data):
+                self.write_piece(data)
+            case Stop(reason):
+                self.is_stopped = True
+                self.world.judge.on_stop(self, reason)
+            case ServeClients() | MoveTail():
+                pass
+
+    def apply_own(self, entries: tuple[object, ...]) -> None:
+        """Note what was written; what a leader writes is in files at once."""
+        for entry in entries:
+            if isinstance(entry, Appended):
+                record = Record(Place(entry.epoch, entry.number), entry.record_kind, entry.data)
+                self.world.judge.on_record(self, record)
+                if self.member is not None and self.member.leader is not None:
+                    self.files[entry.number] = record
+
+    def apply(self, upto: int) -> None:
+        """Apply records to files, each once: guarded by its number."""
+        for record in self.kept.stream.behind(self.kept.stream.base.number):
+            if record.place.number <= upto:
+                self.files[record.place.number] = record
+
+    def write_piece(self, data: bytes) -> None:
+        """Replace a half of the files."""
+        piece, numbers = msgspec.msgpack.decode(data, type=tuple[int, list[tuple[int, int, int, bytes]]])
+        self.files = {number: record for number, record in self.files.items() if number % PIECES != piece}
+        for number, epoch, kind, content in numbers:
+            self.files[number] = Record(Place(epoch, number), RecordKind(kind), content)
+
+    def read_piece(self, piece: int) -> bytes:
+        """Return a half of the files, as it is now."""
+        rows = [
+            (number, record.place.epoch, int(record.kind), record.data)
+            for number, record in sorted(self.files.items())
+            if number % PIECES == piece
+        ]
+        return msgspec.msgpack.encode((piece, rows))
+
+    def answer(self, effect: Answer) -> None:
+        """Send the replies that rest on what is answered."""
+        leaving = [held for held in self.held if self.may_leave(held, effect)]
+        self.held = [held for held in self.held if held not in leaving]
+        self.world.judge.on_answer(self, effect, leaving)
+
+    def may_leave(self, held: Held, effect: Answer) -> bool:
+        """Tell whether a reply may leave: by its place, which has an epoch."""
+        return held.place.epoch == effect.epoch and held.place.number <= effect.upto
+
+    # --- what takes time ---
+
+    def end_sync(self, at: int) -> None:
+        """Let a sync end, and with it those before it."""
+        sync = self.syncs[at]
+        del self.syncs[: at + 1]
+        self.set_synced(max(self.synced_bytes, sync.bytes))
+        self.files_disk = sync.files
+        assert self.member is not None
+        self.member.synced(sync.number)
+        self.carry_out()
+
+    def do_work(self, random: Random) -> None:
+        """Do the first thing that the member has waited for."""
+        assert self.member is not None
+        effect = self.work.pop(0)
+        self.has_changed = True
+        if isinstance(effect, Recover):
+            self.apply(effect.upto)
+            self.recover([b"recovery %d" % self.world.next_number() for _ in range(random.choice([0, 0, 1, 2]))])
+        elif isinstance(effect, ReadPiece):
+            data = self.read_piece(effect.piece)
+            self.member.piece_read(effect.connection, effect.piece, data, is_last=effect.piece == PIECES - 1)
+        self.carry_out()
+
+    def recover(self, changes: list[bytes]) -> None:
+        """Tell the member what recovery changes."""
+        assert self.member is not None
+        self.member.recovered(tuple(changes))
+
+    # --- clients ---
+
+    def put(self, kind: RecordKind) -> None:
+        """Ask for a change."""
+        assert self.member is not None
+        data = b"%d" % self.world.next_number()
+        place = self.member.write(data, kind)
+        if isinstance(place, Place):
+            self.held.append(Held(place, kind, data, 0))
+        self.carry_out()
+
+    def look(self) -> None:
+        """Ask for what rests on no record."""
+        assert self.member is not None
+        place = self.member.ask_round()
+        if isinstance(place, Place):
+            self.held.append(Held(place, RecordKind.EMPTY, b"", len(self.world.judge.answered)))
+        self.carry_out()

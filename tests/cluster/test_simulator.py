@@ -1,0 +1,19 @@
+"""Members in a simulated world keep the promises, whatever happens to machines, messages and etcd."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cluster.run import PROFILES, run
+
+SEEDS = 25
+
+
+@pytest.mark.parametrize("profile", [name for name in PROFILES if name not in ("restore", "copies")])
+def test_no_promise_is_broken(profile: str) -> None:
+    broken = [(seed, outcome.why) for seed in range(SEEDS) if (outcome := run(seed, profile)).kind]
+    assert broken == [], f"python -m tests.cluster.run --profile {profile} --verbose --seed {broken[0][0]}"
+
+
+def test_the_same_seed_is_the_same_history() -> None:
+    assert run(3).log == run(3).log

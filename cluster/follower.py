@@ -117,8 +117,8 @@ class Follower:
                 return self._begin_following(body)
             case NeedsRepair() if state is FollowerState.GREETING:
                 return self._begin_repair(body)
-            case CopyBegins() if state is FollowerState.GREETING and self.core.kept.fitness is Fitness.HALF:
-                self._begin_copy(body)
+            case CopyBegins() if state is FollowerState.GREETING:
+                return self._begin_copy(body)
             case Piece() if state is FollowerState.COPYING:
                 self.core.emit(WritePiece(body.data))
             case CopyEnds() if state is FollowerState.COPYING and body.number >= self.core.last:
@@ -154,10 +154,17 @@ class Follower:
         self.enter(FollowerState.MARKING)
         return True
 
-    def _begin_copy(self, body: CopyBegins) -> None:
+    def _begin_copy(self, body: CopyBegins) -> bool:
+        """Give up the stream that was kept for the leader's, from the place at which the copy begins."""
+        kept = self.core.kept
+        runs = [*body.runs, (body.epoch, body.number)]
+        is_ascending = runs == sorted(runs) and all(epoch <= kept.promised for epoch, _ in runs)
+        if kept.fitness is not Fitness.HALF or not is_ascending:
+            return False
         self.core.persist(Copied(body.epoch, body.number, body.runs))
         self.answered = 0
         self.enter(FollowerState.COPYING)
+        return True
 
     def _end_copy(self, body: CopyEnds) -> None:
         """Follow from where the copy began. The files have effects up to where it ended."""

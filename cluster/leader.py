@@ -220,7 +220,7 @@ class Leader:
             peer.sent = peer.common
             self.core.send(peer.connection, Welcome(peer.common, self.core.last))
             self.stream_to(peer)
-        elif peer.id in self.members | self.asked:
+        elif self.must_leave_first(peer):
             self.leaving.add(peer.id)
             self.pursue()
         elif peer.hello.is_half_copied:
@@ -228,6 +228,10 @@ class Leader:
         else:
             peer.enter(PeerState.REPAIRING)
             self.core.send(peer.connection, NeedsRepair(peer.common))
+
+    def must_leave_first(self, peer: Peer) -> bool:
+        """Tell whether a member must be out of the set before its repair begins: etcd may count on it."""
+        return peer.id in self.members | self.asked
 
     def _begin_copy(self, peer: Peer) -> None:
         stream = self.core.kept.stream
@@ -313,6 +317,8 @@ class Leader:
             self._pursue_entry()
         elif self.answered == self.core.last:
             self._ask(AskKind.HAND_OVER, self.key.led_by(*self.heir))
+        else:
+            self._pursue_entry()  # a put may be held for want of members
 
     def _pursue_entry(self) -> None:
         entering = {peer.id for peer in self.peers.values() if self.may_enter(peer)} - self.members

@@ -145,6 +145,8 @@ class Member:
         if key is None or revision < self.core.revision:
             return
         is_news = revision > self.core.revision or self.core.key is None
+        if self.leader is not None and (key.epoch > self.core.kept.promised or self.core.id not in key.members):
+            self._step_down()
         if not self.core.kept.cluster_id:
             base = 1 if self.core.has_items else 0
             self.core.persist(Joined(key.cluster_id, base))
@@ -155,11 +157,8 @@ class Member:
     def _follow_key(self, key: Key) -> None:
         core, promised = self.core, self.core.kept.promised
         if self.leader is not None:
-            if key.epoch > promised or core.id not in key.members:
-                self._step_down()
-            else:
-                self.leader.note_key()
-                return
+            self.leader.note_key()
+            return
         if key.epoch < promised:
             return
         if self.follower is not None and key.epoch > promised:

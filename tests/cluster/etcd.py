@@ -63,6 +63,10 @@ class Etcd:
         """Tell whether the comparison of a transaction holds."""
         return effect.revision == self.mod_revision
 
+    def lose_key(self) -> None:
+        """Remove the key, as the end of a lease would, or an operator."""
+        self.value, self.mod_revision = None, 0
+
     def put(self, value: bytes) -> None:
         """Change the key, and have the watches tell of it."""
         if self.value is not None:

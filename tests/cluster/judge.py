@@ -103,9 +103,10 @@ class Judge:
         for number in range(old + 1, answer.upto + 1):
             self.answered.append(stream.epoch_of(number))
         for held in leaving:
-            self._judge_reply(node, held, old)
+            self.on_reply(node, held, old)
 
-    def _judge_reply(self, node: Node, held: Held, old: int) -> None:
+    def on_reply(self, node: Node, held: Held, old: int) -> None:
+        """Judge a reply that leaves. `old`: how much was answered before it."""
         stream = node.kept.stream
         if held.data:
             if (

@@ -293,6 +293,11 @@ class Node:
         """Ask for what rests on no record."""
         assert self.member is not None
         place = self.member.ask_round()
-        if isinstance(place, Place):
-            self.held.append(Held(place, RecordKind.EMPTY, b"", len(self.world.judge.answered)))
+        leader = self.member.leader
+        if isinstance(place, Place) and leader is not None:
+            held = Held(place, RecordKind.EMPTY, b"", len(self.world.judge.answered))
+            if place.number <= leader.answered:
+                self.world.judge.on_reply(self, held, 0)
+            else:
+                self.held.append(held)
         self.carry_out()

@@ -26,10 +26,22 @@ PROFILES = {
     "power": Profile(kills=4, power_cuts=10, disks=0),
     "lazy": Profile(lazy=100, power_cuts=8),
     "repairs": Profile(stands=16, writes=50, take_outs=10, trims=10, partitions=8),
+    "late": Profile(kills=1, power_cuts=1, disks=0, partitions=8, heals=3, watches=2, lazy=0, steps=500),
+    "joins": Profile(kills=1, power_cuts=1, disks=0, stands=2, drops=10, take_outs=15, writes=60, lazy=0),
+    "elections": Profile(
+        kills=0, power_cuts=0, disks=0, stands=25, drops=2, partitions=3, writes=20, lazy=0, steps=500
+    ),
+    "old tail": Profile(kills=0, power_cuts=0, disks=0, lazy=0, set_up=100, prelude="old tail"),
+    "late word": Profile(kills=0, power_cuts=0, disks=0, lazy=0, set_up=100, prelude="late word"),
+    "lost end": Profile(lazy=100, disks=0, set_up=100, prelude="lost end", min_in_sync=1),
     "foreign": Profile(foreign=True, disks=0),
-    "restore": Profile(restores=4, disks=0),
-    "copies": Profile(copies=4, disks=0),
+    "copies": Profile(copies=4, disks=0, lazy=0),
+    "restore-1": Profile(restores=4, disks=0, lazy=0, min_in_sync=1),
+    "restore-2": Profile(restores=4, disks=0, lazy=0, min_in_sync=2),
+    "lost-key": Profile(lost_keys=2, disks=0),
 }
+UNJUDGED = ("copies", "restore-1", "restore-2", "lost-key")
+"""Profiles with accidents that no server can prevent, or after which all of them must stop."""
 ROUNDS_MAX = 400
 """Rounds of the calm in which a put must be answered and every member be in the set."""
 
@@ -53,6 +65,8 @@ def run(seed: int, profile: str = "usual") -> Outcome:
     try:
         if world.random.randrange(100) < world.profile.set_up:
             heal(world, "set up")
+        if world.profile.prelude:
+            PRELUDES[world.profile.prelude](world)
         for _ in range(world.profile.steps):
             step(world)
         heal(world, "calm")
@@ -110,7 +124,7 @@ def actions_of(world: World, node: Node) -> list[Action]:
     if node.work:
         choices.append((f"work {name}", 20, lambda: node.do_work(random)))
     if world.etcd.watches.get(name) and name not in world.etcd_blocked:
-        choices.append((f"watch {name}", 15, lambda: world.deliver_watch(node)))
+        choices.append((f"watch {name}", world.profile.watches, lambda: world.deliver_watch(node)))
     if node.member.core.asking is not None:
         choices.append((f"no answer {name}", 4, lambda: world.give_up_ask(node)))
     if node.member.is_serving:
@@ -159,9 +173,9 @@ def accidents(world: World) -> list[Action]:
     pair = tuple(random.sample(range(len(world.nodes)), 2))
     choices: list[Action] = [
         (f"partition {pair}", profile.partitions, lambda: world.blocked.add((pair[0], pair[1]))),
-        ("no partition", profile.partitions, world.blocked.clear),
+        ("no partition", profile.heals, world.blocked.clear),
         (f"no etcd for {node.name}", profile.partitions, lambda: world.etcd_blocked.add(node.name)),
-        ("etcd for all", profile.partitions, world.etcd_blocked.clear),
+        ("etcd for all", profile.heals, world.etcd_blocked.clear),
     ]
     if world.connections:
         number = random.choice(list(world.connections))
@@ -179,6 +193,10 @@ def accidents(world: World) -> list[Action]:
     if world.etcd.past and profile.restores:
         value, revision = random.choice(world.etcd.past)
         choices.append(("etcd is restored", profile.restores, lambda: restore(world, value, revision)))
+    if world.etcd.requests:
+        choices.append(("a request is lost", profile.lost_requests, lambda: world.etcd.requests.pop(0)))
+    if world.etcd.key is not None and profile.lost_keys:
+        choices.append(("the key is lost", profile.lost_keys, world.etcd.lose_key))
     if profile.copies:
         choices.append((f"snapshot {node.name}", profile.copies, lambda: snapshot(world, node)))
         if node.member is None and any(
@@ -224,6 +242,103 @@ def start_copy(world: World, node: Node) -> None:
     node.sent_epoch = 0
 
 
+# --- stories that seeds alone would tell too rarely ---
+
+
+def wait(world: World, rounds: int = 12) -> None:
+    """Let everything come about that is on its way, and members try again."""
+    for at in range(rounds):
+        calm_round(world, 0)
+        world.judge.check()
+        for node in world.nodes if at % 4 == 3 else ():
+            if node.member is not None and node.name not in world.etcd_blocked:
+                node.member.retry()
+                node.carry_out()
+
+
+def have_lead(world: World, node: Node) -> None:
+    """Have a member of the set lead."""
+    for _ in range(9):
+        if node.member is not None and node.member.is_serving:
+            return
+        world.stand(node)
+        wait(world)
+
+
+def tell_old_tail(world: World) -> None:
+    """Have 0 lead again, behind 2, which did not have what 1 once acknowledged to 0; 1 hears nothing of it."""
+    first, second, third = world.nodes
+    have_lead(world, first)
+    world.blocked.add((0, 2))
+    for _ in range(15):
+        if first.member is not None and first.member.is_serving:
+            first.put(RecordKind.PUT)
+        wait(world, 2)
+    have_lead(world, third)
+    world.blocked.clear()
+    wait(world, 40)
+    world.blocked.update({(0, 1), (1, 0)})
+    have_lead(world, first)
+    wait(world)
+    assert second.member is not None
+
+
+def tell_late_word(world: World) -> None:
+    """Have 2 lead with 1, and 0 not hear of it; then 1 hears of what the key was before."""
+    first, second, third = world.nodes
+    have_lead(world, first)
+    world.etcd.watches[1], late = [], world.etcd.watches.setdefault(99, [])
+    world.etcd_blocked.add(1)
+    take_out(first, third.id)
+    wait(world, 30)
+    world.etcd_blocked.add(0)
+    have_lead(world, third)
+    take_out(third, first.id)
+    wait(world)
+    world.etcd_blocked.discard(1)
+    world.etcd.watches[1].clear()
+    for number in list(world.connections):
+        drop(world, number)
+    wait(world, 20)
+    world.blocked.add((2, 1))
+    if third.member is not None and third.member.is_serving:
+        third.put(RecordKind.PUT)
+    world.blocked.clear()
+    for _ in range(3):
+        calm_round(world, 0)
+    if late and second.member is not None:
+        world.etcd.watches[1].insert(0, late[0])
+        world.deliver_watch(second)
+        world.etcd_blocked.add(1)
+        wait(world, 20)
+    del world.etcd.watches[99]
+
+
+def tell_lost_end(world: World) -> None:
+    """Have 1 forget in a power cut what it had acknowledged, and 0 no longer have the stream of that."""
+    first, second, _ = world.nodes
+    have_lead(world, first)
+    wait(world, 20)
+    world.slow_disks.add(1)
+    for _ in range(5):
+        first.put(RecordKind.PUT)
+        wait(world, 3)
+    second.cut_power(Random(0))
+    trim_all(first)
+    world.slow_disks.clear()
+    wait(world, 40)
+
+
+def trim_all(node: Node) -> None:
+    """Trim all that may be trimmed."""
+    if node.member is not None:
+        node.member.trim(max(node.files_disk))
+        node.carry_out()
+
+
+PRELUDES = {"old tail": tell_old_tail, "late word": tell_late_word, "lost end": tell_lost_end}
+
+
 # --- the calm ---
 
 
@@ -232,6 +347,7 @@ def heal(world: World, name: str) -> None:
     world.log.append(f"{name} begins")
     world.blocked.clear()
     world.etcd_blocked.clear()
+    world.slow_disks.clear()
     goal = world.judge.puts_answered + 1
     for node in world.nodes:
         node.die_after = None
@@ -269,16 +385,17 @@ def calm_round(world: World, round_: int) -> None:
         if world.may_start(node):
             world.log.append(f"start {node.name}")
             world.start(node)
-    while world.etcd.requests:
-        world.handle_request(0)
-    while world.etcd.replies:
-        world.deliver_reply(0)
+    while ready := [at for at, request in enumerate(world.etcd.requests) if request.node not in world.etcd_blocked]:
+        world.handle_request(ready[0])
+    while ready := [at for at, reply in enumerate(world.etcd.replies) if reply.node not in world.etcd_blocked]:
+        world.deliver_reply(ready[0])
     while world.connects:
         world.open_connection(0)
     for node in world.nodes:
-        while node.member is not None and world.etcd.watches.get(node.name):
-            world.deliver_watch(node)
-        if node.syncs:
+        if node.name not in world.etcd_blocked:
+            while node.member is not None and world.etcd.watches.get(node.name):
+                world.deliver_watch(node)
+        if node.syncs and node.name not in world.slow_disks:
             node.end_sync(len(node.syncs) - 1)
         if node.work:
             node.do_work(world.random)
@@ -299,6 +416,10 @@ def operate(world: World, round_: int) -> None:
             node.member.init(CLUSTER)
             node.carry_out()
     serving = [node for node in live if node.member is not None and node.member.leader is not None]
+    on_the_way = {request.node for request in (*world.etcd.requests, *world.etcd.replies)}
+    for node in live:
+        if node.member is not None and node.name not in on_the_way:
+            world.give_up_ask(node)
     for node in serving:
         lead(world, node, round_)
     if not serving:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cluster.run import PROFILES, run
+from tests.cluster.run import PROFILES, UNJUDGED, run
 
 SEEDS = 25
 
 
-@pytest.mark.parametrize("profile", [name for name in PROFILES if name not in ("restore", "copies")])
+@pytest.mark.parametrize("profile", [name for name in PROFILES if name not in UNJUDGED])
 def test_no_promise_is_broken(profile: str) -> None:
     broken = [(seed, outcome.why) for seed in range(SEEDS) if (outcome := run(seed, profile)).kind]
     assert broken == [], f"python -m tests.cluster.run --profile {profile} --verbose --seed {broken[0][0]}"
@@ -17,3 +17,8 @@ def test_no_promise_is_broken(profile: str) -> None:
 
 def test_the_same_seed_is_the_same_history() -> None:
     assert run(3).log == run(3).log
+
+
+def test_members_stop_where_the_key_is_lost_and_harm_nothing() -> None:
+    kinds = {run(seed, "lost-key").kind for seed in range(SEEDS)}
+    assert kinds <= {"", "STUCK"} and "STUCK" in kinds

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from staniel.cluster.core import MemberConfig, Policy
 from staniel.cluster.durable import Appended, Fitness, Joined, Promised, encode_entry
-from staniel.cluster.effects import ReadKey, Transact
+from staniel.cluster.effects import ReadKey, Reason, Transact
 from staniel.cluster.messages import GREETING, Message, MessageDecoder, encode_message
 from staniel.cluster.places import Place
 from staniel.cluster.stream import Record, RecordKind
@@ -35,12 +35,18 @@ class Profile(NamedTuple):
     take_outs: int = 5
     drops: int = 4
     partitions: int = 4
+    heals: int = 4
+    watches: int = 15
     trims: int = 3
     writes: int = 30
     lazy: int = 30  # percent of the seeds
     foreign: bool = False
     restores: int = 0
     copies: int = 0
+    lost_keys: int = 0
+    lost_requests: int = 2
+    min_in_sync: int = 0  # 0: drawn
+    prelude: str = ""  # a story that comes before the accidents
     set_up: int = 85  # percent of the seeds that begin with a cluster that stands
 
 
@@ -66,6 +72,7 @@ class World:
         self.connects: list[tuple[int, int, bytes]] = []
         self.blocked: set[tuple[int, int]] = set()
         self.etcd_blocked: set[int] = set()
+        self.slow_disks: set[int] = set()  # of which no sync ends in a calm
         self.numbers = 0
         self.ids = 0
         self.log: list[str] = []
@@ -75,6 +82,7 @@ class World:
         self.had_items = random.random() < 0.5
         policy = Policy.LAZY if random.randrange(100) < profile.lazy else Policy.ALWAYS
         min_in_sync = random.choice([1, 1, 2, 2, 2 if profile.foreign else 3])
+        min_in_sync = profile.min_in_sync or min_in_sync
         self.nodes = [
             Node(self, name, self.new_id(), MemberConfig(f"node-{name}:22133", min_in_sync, policy))
             for name in range(NODES)
@@ -84,13 +92,13 @@ class World:
             self.nodes[0].initial = {1: Record(Place(0, 1), RecordKind.PUT, b"items")}
             self.nodes[0].files = dict(self.nodes[0].initial)
             self.nodes[0].files_disk = dict(self.nodes[0].initial)
+        if profile.restores or profile.lost_keys:
+            self.judge.expected_stops = {name: {Reason.KEY_WENT_BACK, Reason.NO_KEY} for name in range(NODES)}
         if profile.foreign:
             self.make_foreign(self.nodes[2])
 
     def make_foreign(self, node: Node) -> None:
         """Give a machine the disk of another cluster's member, and the prefix of this one in etcd."""
-        from staniel.cluster.effects import Reason
-
         self.foreign[node.name] = FOREIGN
         self.judge.expected_stops[node.name] = {Reason.OTHER_CLUSTER}
         for entry in (

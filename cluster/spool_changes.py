@@ -1,0 +1,218 @@
+"""Changes of a spool's files, and their bytes in a record of the stream.
+
+A record is a version and changes, one after another. Numbers are big endian.
+
+    version     1   VERSION
+    each change 1   kind
+                2   bytes of the name; the name, relative to the spool
+      CREATED       -
+      APPENDED  8   at; 4 bytes of the data; the data
+      OVERWRITTEN   as APPENDED
+      TRUNCATED 8   size
+      RENAMED   2   bytes of the new name; the new name
+      REMOVED       -
+
+Folders are not in it: a file that arrives makes its folder, and an empty one is no content. Nor are links: no file of a
+spool has two replicated names.
+
+A peer's bytes decode to these changes or raise BadRecord. Nothing is allocated for a length before the bytes are there,
+and every name is one that a follower may have (spool_names.py), so none leaves the spool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import IntEnum
+from struct import Struct as Layout
+from struct import error as LayoutError
+
+from msgspec import Struct
+
+from staniel.cluster.messages import RECORD_BYTES_MAX
+from staniel.cluster.spool_names import is_replicated
+
+VERSION = 1
+CHANGES_MAX = 1 << 15  # in a record: smaller ones would be too many objects for a peer's bytes
+PIECE_BYTES = 512 << 10  # of the data of one change
+
+_HEAD = Layout(">BH")
+_DATA = Layout(">QI")
+_SIZE = Layout(">Q")
+_NAME = Layout(">H")
+_PLACE_MAX = 1 << 62
+
+
+class ChangeKind(IntEnum):
+    CREATED = 1
+    APPENDED = 2
+    OVERWRITTEN = 3
+    TRUNCATED = 4
+    RENAMED = 5
+    REMOVED = 6
+
+
+class BadRecord(Exception):
+    """The error for bytes that are no record of this version."""
+
+
+class SpoolChange(Struct, frozen=True):
+    """A change of the file `name` of a spool that has taken effect."""
+
+    name: str
+
+
+class FileCreated(SpoolChange, frozen=True):
+    """The file is there, and empty."""
+
+
+class FileAppended(SpoolChange, frozen=True):
+    """Data at the end of the file, which is byte `at`."""
+
+    at: int
+    data: bytes
+
+
+class FileOverwritten(SpoolChange, frozen=True):
+    """Data in place of the bytes from `at` on, which is at most the end of the file."""
+
+    at: int
+    data: bytes
+
+
+class FileTruncated(SpoolChange, frozen=True):
+    """The file is cut to `size` bytes."""
+
+    size: int
+
+
+class FileRenamed(SpoolChange, frozen=True):
+    """The file is now `new`, in place of any file of that name."""
+
+    new: str
+
+
+class FileRemoved(SpoolChange, frozen=True):
+    """The file is gone."""
+
+
+Change = FileCreated | FileAppended | FileOverwritten | FileTruncated | FileRenamed | FileRemoved
+
+
+def encode_changes(changes: Iterable[Change]) -> Iterator[bytes]:
+    """Yield records with these changes, in their order; large ones are in pieces."""
+    pieces, size, count = [bytes((VERSION,))], 1, 0
+    for change in changes:
+        for encoded in _encode(change):
+            if size + len(encoded) > RECORD_BYTES_MAX or count == CHANGES_MAX:
+                yield b"".join(pieces)
+                pieces, size, count = [bytes((VERSION,))], 1, 0
+            pieces.append(encoded)
+            size += len(encoded)
+            count += 1
+    if count:
+        yield b"".join(pieces)
+
+
+def _encode(change: Change) -> Iterator[bytes]:
+    name = change.name.encode("utf-8", "surrogateescape")
+    match change:
+        case FileCreated():
+            yield _HEAD.pack(ChangeKind.CREATED, len(name)) + name
+        case FileAppended(_, at, data) | FileOverwritten(_, at, data):
+            kind = ChangeKind.APPENDED if isinstance(change, FileAppended) else ChangeKind.OVERWRITTEN
+            head = _HEAD.pack(kind, len(name)) + name
+            if len(data) <= PIECE_BYTES:
+                yield b"".join((head, _DATA.pack(at, len(data)), data))
+                return
+            for begin in range(0, len(data), PIECE_BYTES):
+                piece = data[begin : begin + PIECE_BYTES]
+                yield b"".join((head, _DATA.pack(at + begin, len(piece)), piece))
+        case FileTruncated(_, size):
+            yield _HEAD.pack(ChangeKind.TRUNCATED, len(name)) + name + _SIZE.pack(size)
+        case FileRenamed(_, new):
+            to = new.encode("utf-8", "surrogateescape")
+            yield b"".join((_HEAD.pack(ChangeKind.RENAMED, len(name)), name, _NAME.pack(len(to)), to))
+        case FileRemoved():
+            yield _HEAD.pack(ChangeKind.REMOVED, len(name)) + name
+
+
+def decode_changes(record: bytes) -> list[Change]:
+    """Return the changes in a record. Raises BadRecord."""
+    if len(record) > RECORD_BYTES_MAX:
+        raise BadRecord(f"a record of {len(record)} bytes; {RECORD_BYTES_MAX} are allowed")
+    if record[:1] != bytes((VERSION,)):
+        raise BadRecord(f"a record of version {record[:1].hex() or 'none'}; this program reads {VERSION:02x}")
+    reading = _RecordReader(record)
+    changes: list[Change] = []
+    while reading.at < len(record):
+        if len(changes) == CHANGES_MAX:
+            raise BadRecord(f"more than {CHANGES_MAX} changes in a record")
+        changes.append(reading.change())
+    if not changes:
+        raise BadRecord("a record without a change")
+    return changes
+
+
+class _RecordReader:
+    """The bytes of a record, from `at` on."""
+
+    def __init__(self, record: bytes) -> None:
+        self._record = record
+        self.at = 1
+        self._names: dict[bytes, str] = {}  # those that are checked: a record repeats them
+
+    def change(self) -> Change:
+        kind, length = self._unpack(_HEAD)
+        name = self._name(length)
+        if kind == ChangeKind.APPENDED:
+            return FileAppended(name, *self._data())
+        if kind == ChangeKind.OVERWRITTEN:
+            return FileOverwritten(name, *self._data())
+        if kind == ChangeKind.CREATED:
+            return FileCreated(name)
+        if kind == ChangeKind.REMOVED:
+            return FileRemoved(name)
+        if kind == ChangeKind.TRUNCATED:
+            return FileTruncated(name, self._place(self._unpack(_SIZE)[0]))
+        if kind == ChangeKind.RENAMED:
+            new = self._name(self._unpack(_NAME)[0])
+            if new == name:
+                raise BadRecord(f"{name!r} is renamed to itself")
+            return FileRenamed(name, new)
+        raise BadRecord(f"a change of the unknown kind {kind}")
+
+    def _data(self) -> tuple[int, bytes]:
+        at, length = self._unpack(_DATA)
+        if not length:
+            raise BadRecord("a change without data")
+        return self._place(at), self._take(length)
+
+    def _place(self, place: int) -> int:
+        if place > _PLACE_MAX:
+            raise BadRecord(f"no file has a byte {place}")
+        return place
+
+    def _name(self, length: int) -> str:
+        raw = self._take(length)
+        name = self._names.get(raw)
+        if name is None:
+            name = raw.decode("utf-8", "surrogateescape")
+            if not is_replicated(name):
+                raise BadRecord(f"{name!r} is not the name of a file that followers have")
+            self._names[raw] = name
+        return name
+
+    def _take(self, length: int) -> bytes:
+        data = self._record[self.at : self.at + length]
+        if len(data) < length:
+            raise BadRecord(f"{length} bytes are claimed where {len(data)} are left")
+        self.at += length
+        return data
+
+    def _unpack(self, layout: Layout) -> tuple[int, ...]:
+        try:
+            numbers: tuple[int, ...] = layout.unpack_from(self._record, self.at)
+        except LayoutError:
+            raise BadRecord("a change that is cut off") from None
+        self.at += layout.size
+        return numbers

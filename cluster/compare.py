@@ -1,0 +1,208 @@
+"""Comparison of two spools by checksums, and the copy that makes one the other.
+
+A member joins with the leader's files of one moment: second names hold them while the leader goes on, as they do for a
+backup. The stream goes on from the place of that moment. Files that are cut in service, and then written to, are small
+and in the own folder itself: of these a copy is held. A server that erases what can be undone cuts a file to nothing;
+then the copy begins anew. Files are summed whole, in chunks: the checksums in sidecars are each server's own,
+and say nothing of a byte that has changed since on its disk. Everything is in slices: a generator yields after each
+chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from hashlib import blake2b
+
+from msgspec import Struct
+
+from staniel.cluster.follower_spool import place_path, store_first_place
+from staniel.cluster.places import Place
+from staniel.cluster.spool_names import SpoolPaths, is_replicated
+from staniel.journal.disk.fs import File, Fs, write_whole
+from staniel.journal.disk.unsynced_names import UnsyncedNames
+from staniel.journal.kestrel.files import OWN_FOLDER, sidecar_folder
+from staniel.journal.spool_listing import HELD, JOBS_HELD
+
+CHUNK_BYTES = 1 << 20
+SUM_BYTES = 16
+
+
+class FileToSum(Struct, frozen=True):
+    """The first `size` bytes of the file at `path`, which is `name` in the spool."""
+
+    name: str
+    path: str
+    size: int
+
+
+class SummedFile(Struct, frozen=True):
+    """A file's size, and a digest of SUM_BYTES for each chunk of it."""
+
+    name: str
+    size: int
+    sums: bytes
+
+
+class CopiedPart(Struct, frozen=True):
+    """The part of a file that a member lacks: from byte `at`, where its own is cut off, to `size`."""
+
+    name: str
+    at: int
+    size: int
+
+
+class CopyPlan(Struct, frozen=True):
+    """The difference of a member's spool from the leader's. `removals`: files that the leader does not have."""
+
+    parts: list[CopiedPart]
+    removals: list[str]
+
+    @property
+    def bytes(self) -> int:
+        return sum([part.size - part.at for part in self.parts])
+
+
+class BadPlan(Exception):
+    """The error for a plan, or a piece of a file, that a peer has sent and that does not fit."""
+
+
+def hold_files(fs: Fs, paths: SpoolPaths, prefix: str) -> list[FileToSum]:
+    """Give each replicated file a second name that begins with `prefix`, within the folder of second names, which
+    exists. The caller sees to it that no file is changed meanwhile: it has the recorder's lock. Raises OSError.
+    """
+    held = []
+    for number, name in enumerate(paths.replicated_files(fs)):
+        path, folder = paths.path_of(name), f"{paths.own}/{HELD}"
+        if paths.jobs_outside and path.startswith(f"{paths.jobs}/"):
+            folder = f"{paths.jobs}/{JOBS_HELD}"
+        other = f"{folder}/{prefix}-{number}"
+        if name.rpartition("/")[0] == OWN_FOLDER:
+            file = fs.append(other)
+            try:
+                file.write(fs.read(path, 0, fs.size(path)))
+            finally:
+                file.close()
+        else:
+            fs.link(path, other)
+        held.append(FileToSum(name, other, fs.size(other)))
+    return held
+
+
+def files_to_sum(fs: Fs, paths: SpoolPaths) -> list[FileToSum]:
+    """Return the replicated files of a spool that no server has open. Raises OSError."""
+    listed = [(name, paths.path_of(name)) for name in paths.replicated_files(fs)]
+    return [FileToSum(name, path, fs.size(path)) for name, path in listed]
+
+
+def sum_files(fs: Fs, files: Iterable[FileToSum]) -> Iterator[SummedFile | None]:
+    """Yield each file with its checksums, and None after each chunk before. Raises OSError; a file that is shorter than
+    it says is one, too.
+    """
+    for file in files:
+        reader = fs.reader(file.path)
+        try:
+            sums: list[bytes] = []
+            for at in range(0, file.size, CHUNK_BYTES):
+                data = reader.read(at, min(CHUNK_BYTES, file.size - at))
+                if len(data) < min(CHUNK_BYTES, file.size - at):
+                    raise OSError(f"{file.path} has become shorter than {file.size} bytes")
+                sums.append(blake2b(data, digest_size=SUM_BYTES).digest())
+                yield None
+            yield SummedFile(file.name, file.size, b"".join(sums))
+        finally:
+            reader.close()
+
+
+def plan_copy(leaders: Iterable[SummedFile], members: Iterable[SummedFile]) -> CopyPlan:
+    """Return what a member must get and remove to have the leader's files. A file that is the same is in neither."""
+    own = {file.name: file for file in members}
+    parts = []
+    for file in leaders:
+        mine = own.pop(file.name, None)
+        if mine != file:
+            parts.append(CopiedPart(file.name, _common_bytes(file, mine) if mine is not None else 0, file.size))
+    return CopyPlan(parts, sorted(own))
+
+
+def _common_bytes(file: SummedFile, mine: SummedFile) -> int:
+    """Return how many bytes both files begin with, in whole chunks."""
+    chunks = min(file.size, mine.size) // CHUNK_BYTES
+    for chunk in range(chunks):
+        within = slice(chunk * SUM_BYTES, (chunk + 1) * SUM_BYTES)
+        if file.sums[within] != mine.sums[within]:
+            return chunk * CHUNK_BYTES
+    return chunks * CHUNK_BYTES
+
+
+class SpoolCopy:
+    """A member's spool while the leader's files are copied into it. It is marked as unfit before, and no server's. What
+    the member would keep of its files must be moved away before.
+    """
+
+    def __init__(self, fs: Fs, paths: SpoolPaths, plan: CopyPlan) -> None:
+        """Remove and cut what the leader does not have. Raises BadPlan with nothing done, OSError, JournalFailure."""
+        for name in [*plan.removals, *(part.name for part in plan.parts)]:
+            if not is_replicated(name):
+                raise BadPlan(f"{name!r} is not the name of a file that followers have")
+        self._fs = UnsyncedNames(fs)
+        self._paths = paths
+        self._parts = {part.name: part for part in plan.parts}
+        self._file: File | None = None
+        self._name = ""
+        self._forget_place()
+        self._remove_sidecars()
+        for name in plan.removals:
+            with suppress(FileNotFoundError):
+                self._fs.remove(paths.path_of(name))
+        for part in plan.parts:
+            self._fs.make_folder(paths.path_of(part.name).rpartition("/")[0])
+            self._open(part.name)
+            assert self._file is not None
+            if self._file.size > part.at:
+                self._fs.truncate(paths.path_of(part.name), part.at)
+
+    def write(self, name: str, at: int, data: bytes) -> None:
+        """Write a piece of a file behind the ones before. Raises BadPlan, OSError, JournalFailure."""
+        part = self._parts.get(name)
+        if part is None or at + len(data) > part.size:
+            raise BadPlan(f"bytes from {at} to {at + len(data)} of {name!r} are not in the plan")
+        file = self._open(name)
+        if file.size != at:
+            raise BadPlan(f"a piece of {name!r} at {at}, not at {file.size}")
+        write_whole(self._fs, self._paths.path_of(name), file, data)
+
+    def finish(self, place: Place) -> None:
+        """Make the copy durable, then its place in the stream. Raises BadPlan, OSError, JournalFailure."""
+        for name, part in self._parts.items():
+            if self._fs.size(self._paths.path_of(name)) != part.size:
+                raise BadPlan(f"the copy of {name!r} is not complete")
+        self._close()
+        self._fs.sync_all(self._paths.folder)
+        if self._paths.jobs_outside:
+            self._fs.sync_all(self._paths.jobs)
+        store_first_place(self._fs, self._paths, place)
+
+    def _open(self, name: str) -> File:
+        if self._file is None or self._name != name:
+            self._close()
+            self._file, self._name = self._fs.append(self._paths.path_of(name)), name
+        return self._file
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _forget_place(self) -> None:
+        with suppress(FileNotFoundError):
+            self._fs.remove(place_path(self._paths))
+            self._fs.sync_folder(self._paths.own)
+
+    def _remove_sidecars(self) -> None:
+        """Remove the indexes of files that are about to change; the next start makes others."""
+        folder = sidecar_folder(self._paths.folder)
+        with suppress(FileNotFoundError, NotADirectoryError):
+            for name, _ in self._fs.list(folder):
+                self._fs.remove(f"{folder}/{name}")
+            self._fs.sync_folder(folder)

@@ -157,9 +157,7 @@ class SpoolCopy:
                 self._fs.remove(paths.path_of(name))
         for part in plan.parts:
             self._fs.make_folder(paths.path_of(part.name).rpartition("/")[0])
-            self._open(part.name)
-            assert self._file is not None
-            if self._file.size > part.at:
+            if self._open(part.name).size > part.at:
                 self._fs.truncate(paths.path_of(part.name), part.at)
 
     def write(self, name: str, at: int, data: bytes) -> None:

@@ -21,7 +21,7 @@ and every name is one that a follower may have (spool_names.py), so none leaves 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from struct import Struct as Layout
 from struct import error as LayoutError
@@ -49,6 +49,10 @@ class ChangeKind(IntEnum):
     TRUNCATED = 4
     RENAMED = 5
     REMOVED = 6
+
+
+CREATED, APPENDED, OVERWRITTEN, TRUNCATED, RENAMED, REMOVED = (kind.value for kind in ChangeKind)
+_VERSION = bytes((VERSION,))
 
 
 class BadRecord(Exception):
@@ -100,12 +104,12 @@ Change = FileCreated | FileAppended | FileOverwritten | FileTruncated | FileRena
 
 def encode_changes(changes: Iterable[Change]) -> Iterator[bytes]:
     """Yield records with these changes, in their order; large ones are in pieces."""
-    pieces, size, count = [bytes((VERSION,))], 1, 0
+    pieces, size, count = [_VERSION], 1, 0
     for change in changes:
         for encoded in _encode(change):
             if size + len(encoded) > RECORD_BYTES_MAX or count == CHANGES_MAX:
                 yield b"".join(pieces)
-                pieces, size, count = [bytes((VERSION,))], 1, 0
+                pieces, size, count = [_VERSION], 1, 0
             pieces.append(encoded)
             size += len(encoded)
             count += 1
@@ -113,27 +117,25 @@ def encode_changes(changes: Iterable[Change]) -> Iterator[bytes]:
         yield b"".join(pieces)
 
 
-def _encode(change: Change) -> Iterator[bytes]:
+def _encode(change: Change) -> Sequence[bytes]:
+    """Return the bytes of a change, or of several that are the same as this one."""
     name = change.name.encode("utf-8", "surrogateescape")
-    match change:
-        case FileCreated():
-            yield _HEAD.pack(ChangeKind.CREATED, len(name)) + name
-        case FileAppended(_, at, data) | FileOverwritten(_, at, data):
-            kind = ChangeKind.APPENDED if isinstance(change, FileAppended) else ChangeKind.OVERWRITTEN
-            head = _HEAD.pack(kind, len(name)) + name
-            if len(data) <= PIECE_BYTES:
-                yield b"".join((head, _DATA.pack(at, len(data)), data))
-                return
-            for begin in range(0, len(data), PIECE_BYTES):
-                piece = data[begin : begin + PIECE_BYTES]
-                yield b"".join((head, _DATA.pack(at + begin, len(piece)), piece))
-        case FileTruncated(_, size):
-            yield _HEAD.pack(ChangeKind.TRUNCATED, len(name)) + name + _SIZE.pack(size)
-        case FileRenamed(_, new):
-            to = new.encode("utf-8", "surrogateescape")
-            yield b"".join((_HEAD.pack(ChangeKind.RENAMED, len(name)), name, _NAME.pack(len(to)), to))
-        case FileRemoved():
-            yield _HEAD.pack(ChangeKind.REMOVED, len(name)) + name
+    if isinstance(change, FileAppended | FileOverwritten):
+        at, data = change.at, change.data
+        head = _HEAD.pack(APPENDED if isinstance(change, FileAppended) else OVERWRITTEN, len(name)) + name
+        if len(data) <= PIECE_BYTES:
+            return (b"".join((head, _DATA.pack(at, len(data)), data)),)
+        begins = range(0, len(data), PIECE_BYTES)
+        cut = [(at + begin, data[begin : begin + PIECE_BYTES]) for begin in begins]
+        return [b"".join((head, _DATA.pack(place, len(piece)), piece)) for place, piece in cut]
+    if isinstance(change, FileCreated):
+        return (_HEAD.pack(CREATED, len(name)) + name,)
+    if isinstance(change, FileRemoved):
+        return (_HEAD.pack(REMOVED, len(name)) + name,)
+    if isinstance(change, FileTruncated):
+        return (_HEAD.pack(TRUNCATED, len(name)) + name + _SIZE.pack(change.size),)
+    new = change.new.encode("utf-8", "surrogateescape")
+    return (b"".join((_HEAD.pack(RENAMED, len(name)), name, _NAME.pack(len(new)), new)),)
 
 
 def decode_changes(record: bytes) -> list[Change]:
@@ -164,17 +166,17 @@ class _RecordReader:
     def change(self) -> Change:
         kind, length = self._unpack(_HEAD)
         name = self._name(length)
-        if kind == ChangeKind.APPENDED:
+        if kind == APPENDED:
             return FileAppended(name, *self._data())
-        if kind == ChangeKind.OVERWRITTEN:
+        if kind == OVERWRITTEN:
             return FileOverwritten(name, *self._data())
-        if kind == ChangeKind.CREATED:
+        if kind == CREATED:
             return FileCreated(name)
-        if kind == ChangeKind.REMOVED:
+        if kind == REMOVED:
             return FileRemoved(name)
-        if kind == ChangeKind.TRUNCATED:
+        if kind == TRUNCATED:
             return FileTruncated(name, self._place(self._unpack(_SIZE)[0]))
-        if kind == ChangeKind.RENAMED:
+        if kind == RENAMED:
             new = self._name(self._unpack(_NAME)[0])
             if new == name:
                 raise BadRecord(f"{name!r} is renamed to itself")

@@ -11,6 +11,7 @@ from staniel.cluster.places import Place
 from staniel.cluster.recording_fs import ChangeRecorder, RecordingFs
 from staniel.cluster.spool_changes import encode_changes
 from staniel.cluster.spool_names import SpoolPaths
+from staniel.journal.disk.fs import Fs
 from staniel.sim.disk.disk import Disk
 from tests.broker.operations.test_undo import asked
 from tests.support.job_world import job_id
@@ -43,7 +44,7 @@ def empty_disk(*folders: str) -> Disk:
     return disk
 
 
-def contents(disk: Disk, paths: SpoolPaths) -> dict[str, bytes]:
+def contents(disk: Fs, paths: SpoolPaths) -> dict[str, bytes]:
     """The bytes of all replicated files by name."""
     return {name: disk.read(paths.path_of(name), 0, 1 << 30) for name in paths.replicated_files(disk)}
 
@@ -90,7 +91,7 @@ class FollowedWorld(World):
             assert contents(self.follower_disk, self.paths) == contents(self.leader, self.paths)
 
 
-def everything(world: FollowedWorld, *, scale: int = 1) -> None:
+def everything(world: World, *, scale: int = 1) -> None:
     """Make a server do everything that writes to its spool: each act settles before the next."""
     for act in ACTS:
         act(world, scale)

@@ -47,12 +47,12 @@ def stream() -> tuple[list[bytes], dict[str, bytes]]:
     return world.records, contents(world.leader, world.paths)
 
 
-def apply_all(disk: Disk, records: list[bytes]) -> FollowerSpool:
+def apply_all(disk: Disk, records: list[bytes], every: int = SYNC_EVERY) -> FollowerSpool:
     """Apply the records behind the durable place, with a sync now and then."""
     follower = FollowerSpool(disk, PATHS)
     for number in range(follower.last.number + 1, len(records) + 1):
         assert follower.apply(Place(EPOCH, number), records[number - 1]) is Applied.APPLIED
-        if number % SYNC_EVERY == 0:
+        if number % every == 0:
             follower.sync()
     follower.sync()
     return follower
@@ -99,6 +99,62 @@ def test_a_leader_that_was_killed_starts_again_and_is_followed_on() -> None:
     again.follow()
     again.follower.close()
     assert content(again.follower_disk) == content(again.leader)
+
+
+def any_stream(chance: Random) -> tuple[list[bytes], dict[str, bytes]]:
+    """Records of changes that no server makes so close together, and the files that they lead to."""
+    names = ["q", "r", "q.1", "r~~2", ".staniel/undo/1"]
+    files: dict[str, bytearray] = {}
+    records = []
+    for _ in range(chance.randrange(3, 12)):
+        changes = [any_change(chance, names, files) for _ in range(chance.randrange(1, 5))]
+        records.append(record_of(*changes))
+    return records, {name: bytes(data) for name, data in files.items()}
+
+
+def any_change(chance: Random, names: list[str], files: dict[str, bytearray]) -> Change:
+    name = chance.choice(names)
+    if name not in files:
+        files[name] = bytearray()
+        return FileCreated(name)
+    data = files[name]
+    new = bytes([chance.randrange(1, 256)]) * chance.randrange(1, 1500)
+    at = chance.randrange(len(data) + 1)
+    match chance.choice(("append", "append", "rename", "rename", "remove", "cut", "overwrite")):
+        case "append":
+            at = len(data)
+            data += new
+            return FileAppended(name, at, new)
+        case "rename":
+            to = chance.choice([other for other in names if other != name])
+            files[to] = files.pop(name)
+            return FileRenamed(name, to)
+        case "remove":
+            del files[name]
+            return FileRemoved(name)
+        case "cut":
+            del data[at:]
+            return FileTruncated(name, at)
+        case _:
+            data[at : at + len(new)] = new
+            return FileOverwritten(name, at, new)
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_any_changes_are_applied_again_after_any_accidents(seed: int) -> None:
+    chance = Random(seed)
+    records, files = any_stream(chance)
+    disk = empty_disk()
+    for _ in range(chance.randrange(1, 4)):
+        disk.stop_at = len(disk.log) + chance.randrange(40)
+        try:
+            apply_all(disk, records, every=chance.randrange(1, 5))
+        except PowerCut:
+            disk = disk.crash(chance.randrange) if chance.randrange(4) else disk.kill()
+        disk.stop_at = None
+        disk.kill()
+    apply_all(disk, records)
+    assert contents(disk, PATHS) == files
 
 
 @pytest.mark.parametrize("how", [Crash.DROP, Crash.KEEP, "any"])

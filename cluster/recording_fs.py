@@ -30,8 +30,8 @@ from staniel.journal.disk.fs import File, Fs, Region, SyncFailed
 
 
 class ChangeRecorder:
-    """The changes that nobody has taken yet, oldest first. `lock`: held while a change takes effect and is added; a
-    driver with threads gives one of its own. `size`: bytes of data in the changes.
+    """The changes that the driver has not taken yet, oldest first. `lock`: held while a change takes effect and is
+    added; a driver with threads gives one of its own. `size`: bytes of data in the changes.
     """
 
     def __init__(self, lock: AbstractContextManager[object] | None = None) -> None:

@@ -25,11 +25,10 @@ from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.journal.libkestrel.writer import StreamWriter
 from staniel.journal.spool import Spool, refused_start
 from staniel.journal.transfer_log import Fate, FilePosition, Intent, TransferLog, key_of
-from staniel.queues.item import Delivery, Item, Numbered
+from staniel.queues.item import Delivery, Item
 from staniel.queues.names import parent_of
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Queues
-from staniel.queues.stream.queue import StreamQueue
 from staniel.queues.transfer_recovery import set_aside_found, set_aside_open
 from staniel.queues.xids import steps_past
 
@@ -276,8 +275,6 @@ class TransferRecovery:
                 found, item = copy
                 self._copies[intent.begin] = item.data
                 claimed.add(found)
-                if isinstance(item, Numbered):
-                    self._remove_from_other_readers(target, item.id)
         for intent, place in zip(intents, places, strict=True):
             if fates[intent.begin] is None:
                 for found, torn in suspects:
@@ -297,22 +294,6 @@ class TransferRecovery:
             if held is None or copies[at][1].data == held[1].item.data:
                 return copies.pop(at)
         return None
-
-    def _remove_from_other_readers(self, target: str, item_id: int) -> None:
-        """Remove a copy from the other readers of the target's stream: it is the target's alone. Their files say so,
-        unless a crash came between the write of the segment and theirs. Raises OSError.
-        """
-        queue = self.queues.known(target)
-        if not isinstance(queue, StreamQueue):
-            return
-        for reader in queue.followers:
-            log = reader.journal
-            assert isinstance(log, ReaderLog)
-            is_known = item_id <= log.position.head or item_id in log.position.done
-            if reader is queue or is_known or reader.transferring_head is not None:
-                continue
-            if (taken := set_aside_found(reader, 0, lambda item, found_id: found_id == item_id)) is not None:
-                reader.release(taken)
 
     def _is_still_there(self, intent: Intent) -> bool:
         """Tell whether the item may still be in its source. If not, its removal is recorded, and so its copy is

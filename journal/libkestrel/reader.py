@@ -104,10 +104,12 @@ class ReaderLog(Appender):
             self.group.tighten(self)
 
     def create_at_end(self, now_ms: int) -> None:
-        """Create the file, with the head at the newest item. Raises OSError."""
+        """Create the file, with the head at the newest item, and sync it: a start reads an empty one as the head of a
+        reader that wants all items. Raises OSError.
+        """
         self.position.head = self.line.stream.last_id
         self.has_file = True
-        self.create(now_ms)
+        self.create_synced(now_ms)
 
     def create(self, now_ms: int) -> None:
         """Create the file; the next sync makes it durable, with or before any later item. Raises OSError."""

@@ -170,7 +170,7 @@ class SpoolCopy:
             raise BadPlan(f"a piece of {name!r} at {at}, not at {file.size}")
         write_whole(self._fs, self._paths.path_of(name), file, data)
 
-    def finish(self, place: Place) -> None:
+    def end_copy(self, place: Place) -> None:
         """Make the copy durable, then its place in the stream. Raises BadPlan, OSError, JournalFailure."""
         for name, part in self._parts.items():
             if self._fs.size(self._paths.path_of(name)) != part.size:

@@ -48,7 +48,7 @@ class ChangeRecorder:
         self._changes.append(change)
         self.size += len(change.data)
 
-    def take(self) -> list[Change]:
+    def take_changes(self) -> list[Change]:
         """Return the changes so far, which are the caller's then."""
         with self.lock:
             taken, self._changes, self.size = self._changes, [], 0

@@ -187,7 +187,7 @@ class _RecordReader:
         at, length = self._unpack(_DATA)
         if not length:
             raise BadRecord("a change without data")
-        return self._place(at), self._take(length)
+        return self._place(at), self._take_bytes(length)
 
     def _place(self, place: int) -> int:
         if place > _PLACE_MAX:
@@ -195,7 +195,7 @@ class _RecordReader:
         return place
 
     def _name(self, length: int) -> str:
-        raw = self._take(length)
+        raw = self._take_bytes(length)
         name = self._names.get(raw)
         if name is None:
             name = raw.decode("utf-8", "surrogateescape")
@@ -204,7 +204,7 @@ class _RecordReader:
             self._names[raw] = name
         return name
 
-    def _take(self, length: int) -> bytes:
+    def _take_bytes(self, length: int) -> bytes:
         data = self._record[self.at : self.at + length]
         if len(data) < length:
             raise BadRecord(f"{length} bytes are claimed where {len(data)} are left")

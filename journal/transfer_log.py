@@ -26,7 +26,7 @@ from staniel.queues.item import Delivery, Item, Numbered
 
 RESTART_BYTES = 1 << 20
 BY_ID = 1 << 62
-"""From here on the `at` of an intent is no byte, but the least id that the copy may have, plus this."""
+"""The least `at` of an intent that is no byte, but this plus the least id that the copy may have."""
 NAMES = ("source", "target")
 HEX_SIGN = "/"
 CHECKSUM = b',"check":'

@@ -58,14 +58,6 @@ def copy_anywhere() -> Any:
     return replaced(TransferLog, "log_intent", make)
 
 
-@mutant("a copy is looked for in a planned segment alone, which the system may refuse", "refused-files")
-def in_a_planned_segment() -> Any:
-    def make(right: Any) -> Any:
-        return lambda self: (self.segments.files[-1].number, right(self)[1])
-
-    return replaced(StreamWriter, "next_item", make)
-
-
 @mutant("a copy is looked for behind the highest number, also if no segment has it", "syncs")
 def behind_no_segment() -> Any:
     def make(right: Any) -> Any:

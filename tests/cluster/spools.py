@@ -81,7 +81,7 @@ class FollowedWorld(World):
 
     def follow(self) -> None:
         """Bring the follower up to date."""
-        new = list(encode_changes(self.recorder.take()))
+        new = list(encode_changes(self.recorder.take_changes()))
         for record in new:
             self.records.append(record)
             assert self.follower.apply(Place(EPOCH, len(self.records)), record) is Applied.APPLIED

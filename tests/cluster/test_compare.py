@@ -54,7 +54,7 @@ def copy(leader: Disk, held: list[FileToSum], member: Disk, place: Place) -> Cop
     for part in plan.parts:
         for at in range(part.at, part.size, 7000):
             target.write(part.name, at, leader.read(paths[part.name], at, min(7000, part.size - at)))
-    target.finish(place)
+    target.end_copy(place)
     return plan
 
 
@@ -144,9 +144,9 @@ def test_pieces_and_plans_that_do_not_fit_are_refused() -> None:
         with pytest.raises(BadPlan):
             target.write(name, at, data)
     with pytest.raises(BadPlan):
-        target.finish(Place(1, 1))
+        target.end_copy(Place(1, 1))
     target.write("q", 2, b"xy")
-    target.finish(Place(1, 1))
+    target.end_copy(Place(1, 1))
     assert disk.read("s/q", 0, 9) == b"abxy"
     (record,) = encode_changes([FileAppended("q", 4, b"z")])
     assert FollowerSpool(disk, PATHS).apply(Place(1, 2), record) is Applied.APPLIED

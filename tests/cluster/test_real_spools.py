@@ -47,7 +47,7 @@ def test_a_real_spool_is_followed_and_started(tmp_path: Path, monkeypatch: pytes
     world.broker.shutdown(world.now_ms)
     follower = FollowerSpool(other, SpoolPaths("other/s"))
     number = 0
-    for number, record in enumerate(encode_changes(recorder.take()), 1):
+    for number, record in enumerate(encode_changes(recorder.take_changes()), 1):
         assert follower.apply(Place(1, number), record) is Applied.APPLIED
     assert follower.sync() == (1, number)
     follower.close()

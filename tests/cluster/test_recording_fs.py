@@ -35,7 +35,7 @@ class Recorded:
         self.fs = RecordingFs(self.disk, SpoolPaths("s"), self.recorder)
 
     def changes(self) -> list[Change]:
-        return self.recorder.take()
+        return self.recorder.take_changes()
 
 
 def test_writes_are_recorded_with_their_places() -> None:
@@ -212,7 +212,7 @@ def test_threads_and_the_loop_are_recorded_in_the_order_in_which_their_changes_t
     current.close()
     disk.close()
     files: dict[str, bytes] = {}
-    for change in recorder.take():
+    for change in recorder.take_changes():
         follow(files, change)
     assert files == {path.name: path.read_bytes() for path in spool.iterdir() if path.is_file()}
     assert len(list(encode_changes([FileCreated("q")]))) == 1

@@ -50,7 +50,7 @@ def own_names() -> list[str]:
     return [f".staniel/{name}".replace("*", "1700000000000") for name in names]
 
 
-@pytest.mark.parametrize("name", own_names())
+@pytest.mark.parametrize("name", sorted(own_names()))
 def test_every_documented_file_of_the_own_folder_has_one_rule(name: str) -> None:
     assert len(rules_of(name)) == 1
     assert is_replicated(name) is (share_of(name) is Share.REPLICATED)

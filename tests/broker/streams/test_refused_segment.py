@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import pytest
 
+from staniel.journal.libkestrel.writer import StreamWriter
 from staniel.sim.disk.disk import Disk, PowerCut
 from staniel.sim.world import content
 from tests.support.world import START_MS, World
@@ -86,3 +87,11 @@ def test_an_item_put_with_a_key_is_stored_once_after_a_kill_at_any_step() -> Non
         world.sync()
         assert content(disk.kill())["q"].count(b"z") == 1
     assert seen == {0, 1}
+
+
+@pytest.mark.pure  # a compiled class has no methods to replace
+def test_a_copy_that_is_looked_for_in_the_planned_segment_alone_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = StreamWriter.next_item
+    monkeypatch.setattr(StreamWriter, "next_item", lambda self: (self.segments.files[-1].number, right(self)[1]))
+    with pytest.raises(AssertionError, match="from.*, .q"):
+        test_an_item_that_is_passed_on_is_in_one_queue_after_a_kill_at_any_step(MOVE)

@@ -93,5 +93,5 @@ def test_an_item_put_with_a_key_is_stored_once_after_a_kill_at_any_step() -> Non
 def test_a_copy_that_is_looked_for_in_the_planned_segment_alone_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
     right = StreamWriter.next_item
     monkeypatch.setattr(StreamWriter, "next_item", lambda self: (self.segments.files[-1].number, right(self)[1]))
-    with pytest.raises(AssertionError, match="from.*, .q"):
+    with pytest.raises(AssertionError, match=r"from.*, .q"):
         test_an_item_that_is_passed_on_is_in_one_queue_after_a_kill_at_any_step(MOVE)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from staniel.journal.interval_set import IntervalSet
@@ -105,23 +103,6 @@ def cut_not_indexed() -> Any:
         return cut_files_only
 
     return replaced(StreamSegments, "cut", make)
-
-
-@mutant("a segment is cut in which a start may look for copies", "cut-segments")
-@contextmanager
-def cut_beside_transfers() -> Iterator[None]:
-    def make(right: Any) -> Any:
-        def without_transfers(self: StreamJournal, *args: Any) -> Any:
-            before, self.writer.open_transfers = self.writer.open_transfers, 0
-            try:
-                return right(self, *args)
-            finally:
-                self.writer.open_transfers += before
-
-        return without_transfers
-
-    with replaced(StreamJournal, "reclaimable", make), replaced(StreamJournal, "_cut_is_written", make):
-        yield
 
 
 __all__ = ["MUTANTS"]

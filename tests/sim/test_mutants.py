@@ -50,7 +50,6 @@ FROM = {
     "a text put that is refused midway says that nothing is stored": 30,
     "an intent is ended when the copy has landed": 33,
     "the first equal item is a copy, wherever it lies": 107,
-    "a segment is cut in which a start may look for copies": 184,
     "an equal item that the same turn put before may be the copy": 40004039,
     "a copy is looked for behind the highest number, also if no segment has it": 12025419,
     "a deletion gives a file that it has not synced the name of a sealed one": 14009655,

@@ -257,14 +257,14 @@ class TransferRecovery:
         is_stream = (parent_of(target) or target) in self.spool.streams.families
         search = (StreamSearch if is_stream else Search)(self.spool.fs, self.spool.folder, target)
         places = [search.position_after(intent.after, intent.at) for intent in intents]
-        landed: dict[tuple[int, int, int], list[tuple[FilePosition, Item]]] = {}
+        landed: dict[tuple[int, int, int], list[tuple[FilePosition, bytes]]] = {}
         keys, sizes = {intent.copy_key for intent in intents}, {intent.size for intent in intents}
         times = {intent.added_ms for intent in intents}
         suspects: list[tuple[FilePosition, Item]] = []  # possible torn copies
         for place, item in search.added_since(min(places)):
             if (key := key_of(item)) in keys:
                 if place not in claimed:
-                    landed.setdefault(key, []).append((place, item))
+                    landed.setdefault(key, []).append((place, item.data))
             elif len(item.data) in sizes and (item.added_ms in times or _has_zeros(item.added_ms)):
                 suspects.append((place, item))
         fates: dict[int, Fate | None] = {}
@@ -272,8 +272,7 @@ class TransferRecovery:
             copy = self._claim(intent, place, landed.get(intent.copy_key, []))
             fates[intent.begin] = None if copy is None else Fate.LANDED
             if copy is not None:
-                found, item = copy
-                self._copies[intent.begin] = item.data
+                found, self._copies[intent.begin] = copy
                 claimed.add(found)
         for intent, place in zip(intents, places, strict=True):
             if fates[intent.begin] is None:
@@ -284,14 +283,14 @@ class TransferRecovery:
         return fates
 
     def _claim(
-        self, intent: Intent, place: FilePosition, copies: list[tuple[FilePosition, Item]]
-    ) -> tuple[FilePosition, Item] | None:
+        self, intent: Intent, place: FilePosition, copies: list[tuple[FilePosition, bytes]]
+    ) -> tuple[FilePosition, bytes] | None:
         """Remove from `copies` the first one, in their order, that may belong to `intent`, and return it. Copies before
         `place` belong to others.
         """
         held = self._held.get(intent.begin)
         for at in range(bisect_left(copies, place, key=itemgetter(0)), len(copies)):
-            if held is None or copies[at][1].data == held[1].item.data:
+            if held is None or copies[at][1] == held[1].item.data:
                 return copies.pop(at)
         return None
 

@@ -14,7 +14,7 @@ from staniel.journal.libkestrel.dump import LibkestrelDumper
 from staniel.journal.libkestrel.files import StreamFileKind, parse
 from staniel.journal.libkestrel.records import MAGIC_BYTES, SEGMENT_MAGIC
 from staniel.journal.transfer_log import BY_ID, FilePosition
-from staniel.queues.item import Numbered
+from staniel.queues.item import Item
 from staniel.queues.names import parent_of
 
 
@@ -55,13 +55,13 @@ class StreamSearch:
             last_id = max(last_id + 1, row.number or 0)
             self._ids.append((last_id, position))
 
-    def added_since(self, start: FilePosition) -> Iterator[tuple[FilePosition, Numbered]]:
+    def added_since(self, start: FilePosition) -> Iterator[tuple[FilePosition, Item]]:
         """Yield the items at `start` and later, with their positions. A segment is read up to any damage.
         Raises OSError.
         """
         for position, row in self._rows(start.file):
             if position >= start:
-                yield position, Numbered(row.data or b"", row.added_ms or 0, row.expires_ms or 0, 0, row.number or 0)
+                yield position, Item(row.data or b"", row.added_ms or 0, row.expires_ms or 0)
 
     def _rows(self, first: int) -> Iterator[tuple[FilePosition, Row]]:
         for number, name in self.files:

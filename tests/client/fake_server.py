@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 HANG_UP = b""
 Answer = bytes | tuple[bytes, threading.Event] | None
@@ -69,6 +69,13 @@ def playing(*script: Answer) -> Iterator[FakeServer]:
         yield server
     finally:
         server.close()
+
+
+@contextmanager
+def scripted(*scripts: list[Answer]) -> Iterator[list[FakeServer]]:
+    """Several servers, each with its script."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(playing(*script)) for script in scripts]
 
 
 def item(data: bytes, key: bytes = b"q/open", number: int = 9) -> bytes:

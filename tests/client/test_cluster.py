@@ -4,8 +4,7 @@ play a script, and over a real one that a scripted follower names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 from staniel.client import Busy, ConnectionLost, Full, MultiClient, NoLeader, NotOpen, Outcome, PutOutcome, Refused
 from staniel.client.cluster import Cluster, may_search_on
 from staniel.client.servers import REDIRECTS_MAX, Address
-from tests.client.fake_server import HANG_UP, Answer, FakeServer, Last, playing
+from tests.client.fake_server import HANG_UP, Answer, FakeServer, Last, playing, scripted
 from tests.client.fake_server import item as item_of
 from tests.client.kinds import each_kind, play
 from tests.support.process import running
@@ -52,12 +51,6 @@ def cluster(kind: str, body: Callable[[Make], Any], **options: Any) -> None:
         await body(fixed(make))
 
     play(kind, whole, of="MultiClient")
-
-
-@contextmanager
-def scripted(*scripts: list[Answer]) -> Iterator[list[FakeServer]]:
-    with ExitStack() as stack:
-        yield [stack.enter_context(playing(*script)) for script in scripts]
 
 
 def set_script(server: FakeServer, *answers: Answer) -> None:

@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import pytest
 import staniel.client.aio.multi
 import staniel.client.blocking.multi
 from staniel.client import Busy, Client, ConnectionLost, Full, MultiClient, NotAllStored, NotOpen, Outcome, Refused
-from tests.client.fake_server import HANG_UP, Answer, FakeServer, Last, playing
+from tests.client.fake_server import HANG_UP, Last, playing, scripted
 from tests.client.fake_server import item as item_of
 from tests.client.kinds import each_kind, play
 from tests.support.process import Server, running, until
@@ -48,12 +48,6 @@ def multi(kind: str, body: Callable[[Make], Any]) -> None:
         await body(fixed(make))
 
     play(kind, whole, of="MultiClient")
-
-
-@contextmanager
-def scripted(*scripts: list[Answer]) -> Iterator[list[FakeServer]]:
-    with ExitStack() as stack:
-        yield [stack.enter_context(playing(*script)) for script in scripts]
 
 
 @pytest.fixture

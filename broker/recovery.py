@@ -34,7 +34,7 @@ from staniel.journal.spool import Spool, refused_start
 from staniel.journal.spool_listing import SpoolListing
 from staniel.queues.config import Format
 from staniel.queues.item import Delivery
-from staniel.queues.names import parent_of
+from staniel.queues.names import family_of
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Queues
 from staniel.queues.time_outs import Ended
@@ -130,9 +130,7 @@ class SpoolRecovery:
         spool.failed_sync.is_complete = True
         undo.resume(now_ms)
         if not undo.has_unresolved:
-            self._streams.trim(
-                {parent_of(intent.target) or intent.target for intent in transfers.transfer_log.kept.values()}
-            )
+            self._streams.trim({family_of(intent.target) for intent in transfers.transfer_log.kept.values()})
         return RecoverySummary(
             queues=len(queues),
             items=sum(len(queue.line) + len(queue.resting) + len(queue.open_reads) for queue in queues),

@@ -22,7 +22,7 @@ from staniel.journal.spool import Spool, SpoolError
 from staniel.journal.spool_listing import SpoolListing
 from staniel.queues.config import Format, QueueConfig
 from staniel.queues.interfaces import Journal
-from staniel.queues.names import parent_of
+from staniel.queues.names import family_of, parent_of
 from staniel.queues.registry import QueueRefused, Queues
 
 RECLAIMED_BYTES_MIN = 4 << 10  # a block of the file system
@@ -62,7 +62,7 @@ class StreamQueues:
 
     def block_mixed(self, name: str, why: str) -> None:
         """Block a queue with files of both formats, until a reload finds only one."""
-        self._blocked[parent_of(name) or name] = why
+        self._blocked[family_of(name)] = why
         self._queues.block(name, why)
         self._queues.unreadable.add(name)
         self._report(Level.ERROR, "journal.mixed", queue=name, hint=why)
@@ -128,7 +128,7 @@ class StreamQueues:
         """Block the name of a deleted queue with files that are still to be removed: no queue may be created in these
         files.
         """
-        self._blocked[parent_of(name) or name] = why
+        self._blocked[family_of(name)] = why
         self._queues.block(name, why)
 
     def unblock_deleted(self, name: str, others: Iterable[str]) -> None:
@@ -136,8 +136,8 @@ class StreamQueues:
         files.
         """
         del self._queues.blocked[name]
-        family = parent_of(name) or name
-        if family not in {parent_of(other) or other for other in others}:
+        family = family_of(name)
+        if family not in {family_of(other) for other in others}:
             self._blocked.pop(family, None)
 
     def unblock(self, name: str) -> None:
@@ -155,14 +155,14 @@ class StreamQueues:
         wanted = self._queues.config_of(name).journal_format
         if wanted is not present:
             hint = f"served as {present.value}; stop the server and run: staniel journal convert SPOOL"
-            hint = f"{hint} --queue {parent_of(name) or name} --to {wanted.value}"
+            hint = f"{hint} --queue {family_of(name)} --to {wanted.value}"
             self._report(Level.WARNING, "journal.format", queue=name, found=present.value, hint=hint)
 
     def check(self, name: str) -> None:
         """Check that `name` may be used. Raises QueueRefused if it belongs to a queue that cannot be served, because
         its files must stay as they are.
         """
-        parent = parent_of(name) or name
+        parent = family_of(name)
         if parent in self._blocked:
             raise QueueRefused(f"queue {parent} is not available: {self._blocked[parent]}", client=False)
 

@@ -15,7 +15,7 @@ from staniel.journal.disk.fs import Fs
 from staniel.journal.disk.quarantine import UNDECODABLE, quarantine
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.libkestrel import files as libkestrel_files
-from staniel.queues.names import parent_of
+from staniel.queues.names import family_of
 
 PLAN_BYTES_MAX = 16 << 20
 UNREADABLE = (
@@ -88,7 +88,7 @@ def _hold_back(fs: Fs, own: str, path: str, error: BaseException) -> UnreadableP
     except (FileNotFoundError, NotADirectoryError):
         names = []
     kinds = [kestrel_files.parse(name).queue or libkestrel_files.parse(name).queue for name in names]
-    queues = frozenset(parent_of(queue) or queue for queue in kinds if queue)
+    queues = frozenset(family_of(queue) for queue in kinds if queue)
     try:
         saved_as = quarantine(fs, path, 0, fs.size(path), f"{own}/damaged")
     except OSError:

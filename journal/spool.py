@@ -58,7 +58,7 @@ from staniel.journal.spool_listing import HELD, SpoolListing, list_spool
 from staniel.journal.undo_file import FOLDER as UNDO_FOLDER
 from staniel.journal.workq import files as workq_files
 from staniel.queues.config import Format, QueueConfig
-from staniel.queues.names import NAME_BYTES_MAX, parent_of
+from staniel.queues.names import NAME_BYTES_MAX, family_of
 
 FORMAT_VERSION = UNUSED
 LATER = re.compile(r"staniel-spool ([0-9]{1,9})( .*)?")
@@ -457,7 +457,7 @@ class Spool:
         """Return the format in which queue `name` is stored, or would be: that of its fan-out relatives, whatever its
         settings say.
         """
-        family = parent_of(name) or name
+        family = family_of(name)
         if family in self.streams.families:
             return Format.LIBKESTREL
         return Format.KESTREL if self._kestrel.get(family) else config.journal_format
@@ -474,7 +474,7 @@ class Spool:
         """Claim `name` for Kestrel's format, because it has files in that format, served or not. Its fan-out relatives
         get no other format.
         """
-        self._kestrel.setdefault(parent_of(name) or name, set()).add(name)
+        self._kestrel.setdefault(family_of(name), set()).add(name)
 
     def erase(self, log: Log | ReaderLog, now_ms: int) -> tuple[int, Unremoved | None]:
         """Remove a queue's files. Return the batch that a reply about it waits for, and the files that could not be
@@ -484,7 +484,7 @@ class Spool:
             left = self.streams.erase(log, now_ms)
         else:
             left = log.erase()
-            family = parent_of(log.name) or log.name
+            family = family_of(log.name)
             self._kestrel[family].discard(log.name)
             if not self._kestrel[family]:
                 del self._kestrel[family]

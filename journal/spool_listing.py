@@ -18,7 +18,7 @@ from staniel.journal.kestrel.files import OWN_FOLDER, Files, sidecar_folder
 from staniel.journal.libkestrel import files as libkestrel_files
 from staniel.journal.libkestrel.records import MAGIC_BYTES, SEGMENT_MAGIC
 from staniel.journal.workq import files as workq_files
-from staniel.queues.names import parent_of
+from staniel.queues.names import family_of, parent_of
 
 INTENTS, PAUSED, STATUS = "intents", "paused", "status"
 SPOOL_STATE = (INTENTS, PAUSED, STATUS)  # in the own folder: the spool's state in addition to its journals
@@ -71,7 +71,7 @@ def list_spool(fs: Fs, folder: str, held: Mapping[str, str] | None = None) -> Sp
         mixed[name] = mixed[parent_of(name)] = MIXED
         del kestrel[name]
     for family, why in (held or {}).items():
-        for name in [name for name in {family, *kestrel, *streams} if (parent_of(name) or name) == family]:
+        for name in [name for name in {family, *kestrel, *streams} if family_of(name) == family]:
             mixed[name] = why
             kestrel.pop(name, None)
     return SpoolListing(kestrel, {name: files for name, files in streams.items() if name not in mixed}, mixed, foreign)

@@ -45,3 +45,8 @@ def parent_of(name: str) -> str:
     """Return the fan-out parent: `orders` for `orders+audit`; "" for a name without `+`."""
     parent, plus, _ = name.partition("+")
     return parent if plus else ""
+
+
+def family_of(name: str) -> str:
+    """Return the name of the queue that a fan-out child gets its items from; any other queue's own name."""
+    return parent_of(name) or name

@@ -27,7 +27,7 @@ from staniel.journal.libkestrel.recovery import RecoveredStream, StreamRecovery
 from staniel.journal.libkestrel.segments import StreamSegments
 from staniel.journal.libkestrel.writer import StreamWriter
 from staniel.queues.config import QueueConfig
-from staniel.queues.names import parent_of
+from staniel.queues.names import family_of
 from staniel.queues.stream.stream import Stream, StreamLine
 
 TRIED_AT_ONCE = 16  # segments that could not be removed before
@@ -389,7 +389,7 @@ class StreamJournals:
 
     def create(self, name: str, config: QueueConfig, config_of: Callable[[str], QueueConfig], now_ms: int) -> ReaderLog:
         """Create the journal of a new queue, in a new family or as a reader of its parent's. Raises OSError."""
-        parent = parent_of(name) or name
+        parent = family_of(name)
         family = self.families.get(parent)
         if family is None:
             family = self._family(parent, config_of(parent), StreamSegments(self.fs, self.folder))

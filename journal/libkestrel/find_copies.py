@@ -15,7 +15,7 @@ from staniel.journal.libkestrel.files import StreamFileKind, parse
 from staniel.journal.libkestrel.records import MAGIC_BYTES, SEGMENT_MAGIC
 from staniel.journal.transfer_log import BY_ID, FilePosition
 from staniel.queues.item import Item
-from staniel.queues.names import parent_of
+from staniel.queues.names import family_of
 
 
 class StreamSearch:
@@ -24,7 +24,7 @@ class StreamSearch:
     def __init__(self, fs: Fs, folder: str, queue: str) -> None:
         self.fs = fs
         self.folder = folder
-        family = parent_of(queue) or queue
+        family = family_of(queue)
         names = [(parse(file_name), file_name) for file_name, regular in fs.list(folder) if regular]
         segments = [(name.number, file_name) for name, file_name in names if name.kind is StreamFileKind.SEGMENT]
         self.files = sorted((number, file_name) for number, file_name in segments if parse(file_name).queue == family)

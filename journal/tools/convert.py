@@ -30,7 +30,7 @@ from staniel.queues.config import Format, JournalDialect, QueueConfig
 from staniel.queues.delays import delay_of, expiry_of
 from staniel.queues.item import LOST_MS, Item, copy_of
 from staniel.queues.line import Line
-from staniel.queues.names import file_error, parent_of
+from staniel.queues.names import family_of, file_error, parent_of
 
 SEGMENT_BYTES = 16 << 20
 MEMORY_BYTES = 64 << 20
@@ -137,7 +137,7 @@ class Conversion:
 
     def _format(self) -> Format:
         listing = self.spool.listing()
-        kestrel = [name for name in listing.kestrel if (parent_of(name) or name) == self.queue]
+        kestrel = [name for name in listing.kestrel if family_of(name) == self.queue]
         if left := unfinished_in(self.fs, self.spool.folder, self.queue):
             why = left[0].work.value
             raise ConversionRefused(
@@ -161,7 +161,7 @@ class Conversion:
     def _kestrel_lines(self) -> dict[str, Line]:
         lines: dict[str, Line] = {}
         for name, files in sorted(self.spool.listing().kestrel.items()):
-            if (parent_of(name) or name) != self.queue:
+            if family_of(name) != self.queue:
                 continue
             if why := stream_refusal(name):
                 raise ConversionRefused(why)

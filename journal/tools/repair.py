@@ -37,7 +37,7 @@ from staniel.journal.spool import SpoolError, check_version
 from staniel.journal.spool_listing import list_spool
 from staniel.journal.tools.convert import MEMORY_BYTES, PIECE_BYTES, finish_file
 from staniel.journal.tools.source import JOBS, FileFlaw, ReadSource
-from staniel.journal.tools.unfinished import Unfinished, Work, family_of, unfinished_work
+from staniel.journal.tools.unfinished import Unfinished, Work, unfinished_work
 from staniel.journal.tools.verify import CMDLOG_FOLDER, inspect
 from staniel.journal.trace import Progress
 from staniel.journal.transfer_log import TransferLog, encode
@@ -48,6 +48,7 @@ from staniel.journal.workq.encoder import MAGIC
 from staniel.journal.workq.trace import CmdLogTrace
 from staniel.queues.config import JournalDialect
 from staniel.queues.item import LOST_MS, Item, copy_of
+from staniel.queues.names import family_of
 
 START_ONCE = "start a server on the spool once, or on a copy of the folder, which brings them up to date"
 WORK = "repair"  # in the own folder of the copy, until it is complete

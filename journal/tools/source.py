@@ -15,7 +15,7 @@ from staniel.journal.tools.verify import CMDLOG_FOLDER
 from staniel.journal.trace import FrozenFs, Progress
 from staniel.journal.workq import files as workq_files
 from staniel.journal.workq.trace import CmdLogTrace
-from staniel.queues.names import parent_of
+from staniel.queues.names import family_of
 
 JOBS = "command log"  # no queue can have this name, because names have no blanks
 
@@ -59,7 +59,7 @@ class ReadSource:
 
     def family(self, queue: str) -> str:
         """Return the name under which the libkestrel files of a queue are stored; "" if it has none."""
-        name = parent_of(queue) or queue
+        name = family_of(queue)
         return name if name in self.listing.streams else ""
 
     def check(self, queue: str) -> None:

@@ -17,7 +17,7 @@ from staniel.journal.redo.dump import used_log
 from staniel.journal.spool import MARK
 from staniel.journal.transfer_log import TransferLog
 from staniel.journal.undo_file import FOLDER, Unusable, is_name, read_content
-from staniel.queues.names import parent_of
+from staniel.queues.names import family_of
 
 
 class Work(Enum):
@@ -97,8 +97,3 @@ def _operations(fs: Fs, folder: str) -> list[Unfinished]:
             families = dict.fromkeys(map(family_of, content.queues))
             unfinished += [Unfinished(Work.OPERATION, f"{folder}/{name}", family) for family in families]
     return unfinished
-
-
-def family_of(name: str) -> str:
-    """Return the name of the queue that a fan-out child gets its items from; any other queue's own name."""
-    return parent_of(name) or name

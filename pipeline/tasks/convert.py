@@ -22,7 +22,7 @@ from staniel.pipeline.lake.folders import absolute, below, folder, folder_missin
 from staniel.pipeline.sources.options import Options, QueuePatterns, as_option
 from staniel.pipeline.tasks.summarise import run
 from staniel.queues.config import Format
-from staniel.queues.names import parent_of
+from staniel.queues.names import family_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,7 +76,7 @@ def convert_spool(task: tuple[str, str, Format, int]) -> list[Converted]:
         return [Converted(path, "", 0, str(error))]
     try:
         listing = spool.listing()
-        names = {parent_of(name) or name for name in [*listing.kestrel, *listing.streams]}
+        names = {family_of(name) for name in [*listing.kestrel, *listing.streams]}
         missing = [Converted(path, pattern, 0, "there is no such queue") for pattern in chosen.unmet(names)]
         return [*missing, *(_one(spool, name, wanted, now_ms, watch) for name in sorted(names) if name in chosen)]
     except OSError as error:

@@ -14,8 +14,9 @@ from staniel.journal.spool import Spool, SpoolError
 from staniel.journal.spool_listing import list_spool
 from staniel.journal.tools import convert
 from staniel.journal.tools.convert import Conversion, ConversionRefused
-from staniel.journal.tools.unfinished import Unfinished, Work, family_of, unfinished_in
+from staniel.journal.tools.unfinished import Unfinished, Work, unfinished_in
 from staniel.queues.config import Format
+from staniel.queues.names import family_of
 from staniel.sim.disk.disk import Disk
 from tests.journal.tools.repaired import CONFIG, Told, serve, spools
 

@@ -26,7 +26,7 @@ from staniel.journal.libkestrel.writer import StreamWriter
 from staniel.journal.spool import Spool, refused_start
 from staniel.journal.transfer_log import Fate, FilePosition, Intent, TransferLog, key_of
 from staniel.queues.item import Delivery, Item
-from staniel.queues.names import parent_of
+from staniel.queues.names import family_of
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Queues
 from staniel.queues.transfer_recovery import set_aside_found, set_aside_open
@@ -66,7 +66,7 @@ class TransferRecovery:
         self._held: dict[int, tuple[Queue, Delivery]] = {}  # by intent: items held back until its outcome is known
         self.fates: dict[int, Fate | None] = {}  # results of the last `recover`, by intent; None: the copy never landed
         self._ended: set[int] = set()  # intents that `retry` has finished, until their end is durable
-        self._claimed: dict[str, set[FilePosition]] = {}  # copies that belong to an intent or an undo, by target
+        self._claimed: dict[str, set[FilePosition]] = {}  # copies that belong to an intent or an undo, by family
         self._copies: dict[int, bytes] = {}  # during the search, by intent: a checksum shows less than the bytes
         self._torn: dict[int, Log | ReaderLog] = {}  # by intent, of the last search: where a torn copy was removed
         self.also_wanted: Callable[[], set[str]] = set  # queues in whose files others still have to search
@@ -157,7 +157,7 @@ class TransferRecovery:
         self._held |= {~at: (queue, Delivery(item, 0)) for at, item in enumerate(items)}  # compared as a whole
         self._torn.clear()
         try:
-            found = self._look_for(target, intents)
+            found = self._look_for(intents)
             for log in set(self._torn.values()):
                 self.spool.group.sync_at_once(log, now_ms)
         finally:
@@ -170,7 +170,7 @@ class TransferRecovery:
         """Return which of the items of puts, which have no source, are in the files of `queue`; None: the item is not
         there. UNKNOWN: the files cannot be read; then they stay as they are. Call it after `recover` or before `retry`.
         """
-        fates = self._find_fates(queue, intents)
+        fates = self._find_fates(intents)
         for intent in intents:
             self._copies.pop(intent.begin, None)
         return fates
@@ -218,8 +218,11 @@ class TransferRecovery:
         """
         found: dict[int, Fate | None] = {}
         self._torn.clear()
-        for target in sorted({intent.target for intent in intents}):
-            found |= self._find_fates(target, [intent for intent in intents if intent.target == target])
+        by_files: dict[str, list[Intent]] = {}
+        for intent in intents:
+            by_files.setdefault(self._files_of(intent.target), []).append(intent)
+        for _, for_these in sorted(by_files.items()):
+            found |= self._find_fates(for_these)
         self.fates = found
         kept: list[Intent] = []
         for source in sorted({intent.source for intent in intents}):
@@ -227,34 +230,45 @@ class TransferRecovery:
         self._copies.clear()
         return sorted(kept, key=lambda intent: intent.begin)
 
-    def _find_fates(self, target: str, intents: list[Intent]) -> dict[int, Fate | None]:
-        """Return the results of the search for copies in `target`, by intent; None: the copy never landed."""
+    def _files_of(self, target: str) -> str:
+        """Return a name of the files that `target` is in: readers of a family share theirs in libkestrel's format."""
+        family = family_of(target)
+        return family if family in self.spool.streams.families else target
+
+    def _find_fates(self, intents: list[Intent]) -> dict[int, Fate | None]:
+        """Return the results of the search for copies, all in the same files, by intent; None: the copy never
+        landed.
+        """
         fates = {intent.begin: intent.fate for intent in intents}
-        asked = [intent for intent in intents if intent.fate is Fate.UNKNOWN]
-        if not asked or self.is_blocked(target):
+        unknown = [intent for intent in intents if intent.fate is Fate.UNKNOWN]
+        asked = [intent for intent in unknown if not self.is_blocked(intent.target)]
+        if not asked:
             return {**fates}
         try:
-            return {**fates, **self._look_for(target, asked)}
+            return {**fates, **self._look_for(asked)}
         except OSError as error:
             hint = (
                 "items for it are held back in their queues, and its journal is not rewritten: it grows until they "
                 "can be searched; make its files readable for this user, then reload"
             )
-            self.report(Level.WARNING, "transfer.kept", target=target, why=str(error), hint=hint)
-            queue = self.queues.known(target)
-            if queue is not None and target not in self._pinned:
-                self._pinned[target] = queue, self._pin(queue)
+            for target in sorted({intent.target for intent in asked}):
+                self.report(Level.WARNING, "transfer.kept", target=target, why=str(error), hint=hint)
+                queue = self.queues.known(target)
+                if queue is not None and target not in self._pinned:
+                    self._pinned[target] = queue, self._pin(queue)
             return {**fates}
 
-    def _look_for(self, target: str, intents: list[Intent]) -> dict[int, Fate | None]:
-        """Search for copies. They were written in the order of the intents, so of equal copies the first belongs to the
-        first intent. But copies of items that have left their source have landed, whatever the order. If a copy did not
-        land, remove what a power cut has left of it. Raises OSError.
+    def _look_for(self, intents: list[Intent]) -> dict[int, Fate | None]:
+        """Search for copies, all in the same files. They were written in the order of the intents, so of equal copies
+        the first belongs to the first intent, also if their targets are several readers of a family. But copies of
+        items that have left their source have landed, whatever the order. If a copy did not land, remove what a power
+        cut has left of it. Raises OSError.
         """
-        claimed = self._claimed.setdefault(target, set())
+        target = intents[0].target
+        claimed = self._claimed.setdefault(self._files_of(target), set())
         if len({intent.copy_key for intent in intents}) < len(intents):
             intents = sorted(intents, key=self._is_still_there)
-        is_stream = (parent_of(target) or target) in self.spool.streams.families
+        is_stream = family_of(target) in self.spool.streams.families
         search = (StreamSearch if is_stream else Search)(self.spool.fs, self.spool.folder, target)
         places = [search.position_after(intent.after, intent.at) for intent in intents]
         landed: dict[tuple[int, int, int], list[tuple[FilePosition, bytes]]] = {}
@@ -277,7 +291,7 @@ class TransferRecovery:
         for intent, place in zip(intents, places, strict=True):
             if fates[intent.begin] is None:
                 for found, torn in suspects:
-                    if found >= place and found not in claimed and self._remove_torn(target, intent, torn):
+                    if found >= place and found not in claimed and self._remove_torn(intent, torn):
                         claimed.add(found)
                         break
         return fates
@@ -303,11 +317,11 @@ class TransferRecovery:
             return True
         return steps_past(source.last_xid, intent.xid) > 0 or intent.xid in source.open_reads
 
-    def _remove_torn(self, target: str, intent: Intent, torn: Item) -> bool:
+    def _remove_torn(self, intent: Intent, torn: Item) -> bool:
         """Remove `torn` if it is the torn copy, left by a power cut, of `intent`, whose item is still in its source.
         Return True if it was. Raises OSError.
         """
-        queue = self.queues.known(target)
+        queue = self.queues.known(intent.target)
         if queue is None or not intent.is_torn(torn):
             return False
         whole = self._waiting(intent)
@@ -319,7 +333,7 @@ class TransferRecovery:
             queue.release(taken)
             if (log := removal_log(queue.journal)) is not None:
                 self._torn[intent.begin] = log
-            self.report(Level.WARNING, "transfer.torn", target=target, bytes=intent.size)
+            self.report(Level.WARNING, "transfer.torn", target=intent.target, bytes=intent.size)
         return True
 
     def _waiting(self, intent: Intent) -> Item | None:
@@ -396,4 +410,4 @@ class TransferRecovery:
     def is_blocked(self, name: str) -> bool:
         """Tell whether there may be files of queue `name` that could not be read."""
         blocked = self.queues.blocked
-        return self.queues.known(name) is None and (name in blocked or (parent_of(name) or name) in blocked)
+        return self.queues.known(name) is None and (name in blocked or family_of(name) in blocked)

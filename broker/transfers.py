@@ -40,6 +40,7 @@ from staniel.journal.transfer_log import TransferLog
 from staniel.queues.delays import delay_of
 from staniel.queues.interfaces import Admission, Reason
 from staniel.queues.item import Delivery, Item, item_with, past_bytes
+from staniel.queues.names import family_of
 from staniel.queues.past import PAST_BYTES_MAX, Why, next_past
 from staniel.queues.queue import Queue, QueueState
 from staniel.queues.registry import QueueRefused, Queues
@@ -106,16 +107,16 @@ class Transfers:
         self.unblocked: list[Log | ReaderLog | StreamWriter] = []  # files that block transfers, with none under way
         self.next_ms = NEVER_MS  # when the refused transfers are tried again
         self._busy = False
-        self._announcing: dict[str, object] = {}
+        self._announcing: dict[str, object] = {}  # by family: the operation
         self._to_come = 0  # announcements whose copies have not been added
         self._wall_waits = False  # a step back of the wall clock waits until there are none
 
     def may_announce(self, target: str, operation: object) -> bool:
-        """Tell whether `operation` may note copies that it will add to `target`. Only one operation at a time may. It
-        adds the copies after their notes, so after a crash the copies of two operations could not be distinguished if
-        their items are equal.
+        """Tell whether `operation` may note copies that it will add to `target`. Only one operation at a time may, in
+        all of a family, whose readers share their files in libkestrel's format. It adds the copies after their notes,
+        so after a crash the copies of two operations could not be distinguished if their items are equal.
         """
-        return not self._wall_waits and self._announcing.get(target, operation) is operation
+        return not self._wall_waits and self._announcing.get(family_of(target), operation) is operation
 
     def announce(self, target: str, operation: object) -> None:
         """Note that `operation` has written notes of copies for `target`. Other operations wait until `end_announcing`.
@@ -125,7 +126,7 @@ class Transfers:
         the copies have the times of `earlier`, and the wall clock is not set back meanwhile (`may_set_back`).
         """
         assert self.may_announce(target, operation)
-        self._announcing[target] = operation
+        self._announcing[family_of(target)] = operation
         self._to_come += 1
 
     def came(self, now_ms: int) -> None:
@@ -163,8 +164,8 @@ class Transfers:
 
     def end_announcing(self, target: str, operation: object) -> None:
         """End the announcements of `operation`. All of their outcomes are durable."""
-        if self._announcing.get(target) is operation:
-            del self._announcing[target]
+        if self._announcing.get(family_of(target)) is operation:
+            del self._announcing[family_of(target)]
 
     def accept(
         self,

@@ -156,6 +156,12 @@ class ReaderLog(Appender):
         if not self._is_dirty:
             self._mark_dirty()
 
+    def leave_out(self, item_id: int) -> None:
+        """Confirm a new item that is not for this reader. That is written before the item is."""
+        self.confirm(item_id, item_id)
+        if self._is_dirty:
+            self.writer.left_out[self] = None
+
     def write(self) -> File:
         if self._is_dirty:
             self._is_dirty = False
@@ -164,7 +170,7 @@ class ReaderLog(Appender):
             self._done = IntervalSet()
             at = self.written_bytes + len(self._unwritten)
             self._append(b"".join(encode_position(self.position.head, done, at)))
-        else:
+        elif self._unwritten:
             self._append(b"")
         return self.file
 

@@ -11,6 +11,7 @@ cdef class StreamWriter(Appender):
     cdef public long long batch, open_transfers, transfers_in, rotations, segment_bytes, usual_bytes, _size, _rotated_ms
     cdef public bint blocks_transfers, _is_dirty
     cdef public list _pending_records, _planned
+    cdef public dict left_out
 
     @cython.locals(record=bytes, size="long long", after="long long", pending=list)
     cpdef put(self, Numbered item, long long now_ms)

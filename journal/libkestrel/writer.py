@@ -33,6 +33,7 @@ class StreamWriter(Appender):
         "_size",
         "batch",
         "blocks_transfers",
+        "left_out",
         "newest_number",
         "open_transfers",
         "rotations",
@@ -52,6 +53,7 @@ class StreamWriter(Appender):
         self.transfers_in = 0  # copies from other queues that are not durable yet
         self.blocks_transfers = False  # a step waits for the end of open transfers: no transfer begins until it is done
         self.rotations = 0
+        self.left_out: dict[Appender, None] = {}  # reader files that must first say which new items are not for them
         self.written_id = segments.readable_id = segments.last_id
         self._entered_id = segments.last_id
         self._pending_records: list[list[bytes]] = [
@@ -129,6 +131,8 @@ class StreamWriter(Appender):
         return self.segments.read(item_id)
 
     def write(self) -> File:
+        if self.left_out:
+            self._write_left_out()
         while True:
             records = self._pending_records[0]
             if records:
@@ -146,6 +150,15 @@ class StreamWriter(Appender):
         self._is_dirty = False
         self.written_id = self.segments.readable_id = self._entered_id
         return self.file
+
+    def _write_left_out(self) -> None:
+        """Write which new items are not for some readers, so that no reader gets such an item if the process is killed
+        now. A start drops ids that no item has (StreamRecovery). Raises OSError.
+        """
+        for reader in self.left_out:
+            if not reader.is_erased:
+                reader.write()
+        self.left_out.clear()
 
     def _index_records(self, records: list[bytes]) -> None:
         """Index the items of the current segment that are about to be written."""
@@ -172,6 +185,7 @@ class StreamWriter(Appender):
         """Forget the pending records and all segments, which are removed or about to be."""
         self._pending_records = [[]]
         self._planned.clear()
+        self.left_out.clear()
         self._is_dirty = False
         self.abandon()
         self.segments.files.clear()
@@ -214,15 +228,17 @@ class StreamWriter(Appender):
     def _rotate(self) -> None:
         """Seal the current segment and switch to the next planned one. Raises OSError; nothing has changed then.
 
-        If replies wait for syncs, the segment is synced before the next one is created, so a power cut leaves no gap.
-        Otherwise the next sync includes it, and after a power cut its last items may be missing while later ones exist.
+        If replies wait for syncs, or recovery may search here for copies, which it distinguishes by their order, the
+        segment is synced before the next one is created, so a power cut leaves no gap. Otherwise the next sync includes
+        it, and after a power cut its last items may be missing while later ones exist.
         """
         file, path = self.file, f"{self.folder}/{self._planned[0].name}"
-        if self.sync_ms == 0:
+        is_gapless = self.sync_ms == 0 or self.open_transfers > 0
+        if is_gapless:
             file.sync()
             self.fs.sync_folder(self.folder)
         following = self.fs.append(path)
-        if self.sync_ms == 0:
+        if is_gapless:
             self.group.complete(file)
             self.group.close_after_sync(file)
         else:

@@ -31,6 +31,9 @@ class ReaderJournal(Protocol):
     def confirm(self, first: int, last: int) -> None:
         """Confirm the ids from `first` to `last`, whose items are removed for good."""
 
+    def leave_out(self, item_id: int) -> None:
+        """Confirm a new item, which is not for this reader."""
+
 
 def queue_of(name: str, config: QueueConfig, journal: Journal, created_ms: int) -> Queue:
     """Return the queue that `journal` is for."""
@@ -183,7 +186,7 @@ class StreamQueue(Queue):
             for member in stream.members.values():
                 if member not in takers:
                     member.stream_line.leave_out(numbered)
-                    member.reader.confirm(numbered.id, numbered.id)
+                    member.reader.leave_out(numbered.id)
         for taker in takers:
             if taker.waiters:
                 taker._serve(now_ms)

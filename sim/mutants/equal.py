@@ -28,9 +28,9 @@ def claims_of_ones_own() -> Iterator[None]:
     """Let undos run without taking turns: a start gives a copy to each that looks for an equal one."""
 
     def make(right: Any) -> Any:
-        def look_for(self: TransferRecovery, target: str, intents: Any) -> Any:
-            self._claimed.pop(target, None)
-            return right(self, target, intents)
+        def look_for(self: TransferRecovery, intents: Any) -> Any:
+            self._claimed.clear()
+            return right(self, intents)
 
         return look_for
 

@@ -38,6 +38,14 @@ def pass_over_forgotten() -> Any:
     return replaced(ReaderLog, "confirm", make)
 
 
+@mutant("a reader's file learns only behind an item that it is not for this reader", "readers")
+def left_out_late() -> Any:
+    def make(right: Any) -> Any:
+        return lambda self: self.left_out.clear()
+
+    return replaced(StreamWriter, "_write_left_out", make)
+
+
 @mutant("a segment goes when the first of its readers has passed it", "readers")
 def removed_early() -> Any:
     def make(right: Any) -> Any:

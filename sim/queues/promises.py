@@ -170,7 +170,9 @@ def _fits(model: QueueModel, items: list[bytes], accident: Accident, may_have_ho
     since = least(model, accident)
     if model.is_reader:
         # A failed sync in one thread can let the next one, in the other thread, succeed without the lost bytes.
-        fits = reader_fits(model, items, since, may_have_holes=may_have_holes and accident is Accident.POWER)
+        is_power_loss = accident is Accident.POWER
+        may_have_holes = may_have_holes and is_power_loss
+        fits = reader_fits(model, items, since, may_have_holes=may_have_holes, may_have_others=is_power_loss)
     else:
         fits = [fit for count, state in model.states(since) for fit in matches(state, items, count, now_ms)]
     if model.is_being_removed and not items:
@@ -269,6 +271,7 @@ class Entry(Struct, eq=False):
     record: Record
     came: int
     went: int = 0
+    is_left_out: bool = False  # not meant for this reader
 
     def must_be_there(self, promised: int) -> bool:
         """Tell whether the item must be there. Recovery may have removed an item whose copy is elsewhere."""
@@ -278,13 +281,16 @@ class Entry(Struct, eq=False):
         return 0 < self.went <= promised
 
 
-def reader_fits(model: QueueModel, items: list[bytes], promised: int, *, may_have_holes: bool) -> list[Fit]:
+def reader_fits(
+    model: QueueModel, items: list[bytes], promised: int, *, may_have_holes: bool, may_have_others: bool
+) -> list[Fit]:
     """Return the ways in which `items` is a state of a reader: with the most changes possible, and with the fewest; []
     if it is none. Items are in the order in which they came, including those that were open or returned.
 
-    `may_have_holes`: the end of a segment may be lost although the beginning of the next is there.
+    `may_have_holes`: the end of a segment may be lost although the beginning of the next is there. `may_have_others`:
+    items that are not meant for this reader may be there although its file does not say so.
     """
-    entries = _entries(model)
+    entries = [entry for entry in _entries(model) if may_have_others or not entry.is_left_out]
     fits: list[Fit] = []
     for chosen in _choices(entries, items, promised, may_have_holes):
         came = [] if may_have_holes else [entry.came for entry in chosen]
@@ -319,7 +325,8 @@ def _entries(model: QueueModel) -> list[Entry]:
         record = state.apply(fact)
         if fact.verb is Verb.ADD or fact.verb is Verb.PASS:
             assert record is not None
-            entry = Entry(record, number, number if fact.verb is Verb.PASS else 0)
+            is_left_out = fact.verb is Verb.PASS
+            entry = Entry(record, number, number if is_left_out else 0, is_left_out)
             entries.append(entry)
             by_record[id(record)] = entry
         elif fact.verb is Verb.REMOVE or fact.verb is Verb.CONFIRM:

@@ -1,7 +1,5 @@
 """An item moves into a libkestrel queue in the turn in which an equal one was put there, as the first of a segment: the
 item that was put is never taken for the copy, so that none is lost.
-
-Twice is another matter: docs/journal-libkestrel.md says when a kill leaves a copy in the queues of other readers.
 """
 
 from __future__ import annotations
@@ -51,4 +49,4 @@ def test_no_item_is_lost_by_a_kill_at_any_step() -> None:
             break
     else:
         raise AssertionError("it has no end")
-    assert seen - {3} == {0, 2}
+    assert seen == {0, 2}

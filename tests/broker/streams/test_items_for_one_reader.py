@@ -1,0 +1,227 @@
+"""Items that come to one reader of a family, by puts and by moves: a kill never leaves one with another reader, and
+equal items of several readers are not taken for each other.
+"""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+
+import pytest
+
+from staniel.broker.operations import transfer
+from staniel.broker.transfer_recovery import TransferRecovery
+from staniel.broker.transfers import Transfers
+from staniel.sim.disk.disk import Disk, PowerCut
+from staniel.sim.disk.durable import Crash
+from staniel.sim.world import content
+from tests.broker.operations.test_undo import Admin, goes_on, settles
+from tests.support.world import World
+
+CONFIG = """
+default.sync_journal = "always"
+queues.q.journal_format = "libkestrel"
+queues.q.default_journal_size = 100
+"""
+READERS = ("q", "q+a", "q+b")
+MANY = 3 * transfer.ITEMS_PER_SLICE  # more than a move adds in one turn
+PLANS = (
+    ("move s1 q 2", "move q+a s2 1", "move q+a s2 2", "move s1 q 1"),
+    ("move s2 q 3", "move q q+b 3", "move s1 q+a 3", "move q+a s2 1"),
+    ("move s1 q+a 2", "move s2 q+b 2", "move q q+a 3", "move q+b q 1"),
+)
+
+
+def with_readers(config: str) -> World:
+    world = World(config)
+    world.client().says("set q+a 0 0 1", "1").says("get q+a").says("set q+b 0 0 1", "2")
+    world.client().says("get q+a").says("get q+b").says("get q")
+    for _ in range(4):
+        world.sync()
+        world.turn(200)
+    return world
+
+
+def filled(are_equal: bool) -> tuple[Disk, int]:
+    """Three items in each reader and in s1 and s2. Return the disk and the time."""
+    world = with_readers(CONFIG)
+    for count in range(3):
+        for queue in ("q", "s1", "s2"):
+            world.client().puts("x" if are_equal else f"{queue}{count}", queue)
+    for _ in range(6):
+        goes_on(world)
+    return world.disk.copy(), world.now_ms
+
+
+def moved(disk: Disk, now_ms: int, plan: tuple[str, ...]) -> None:
+    """Carry out `plan`, each move by a client of its own, two turns apart. Raises PowerCut."""
+    world = World(CONFIG, disk, now_ms)
+    clients = [world.client() for _ in plan]
+    for turn in range(18):
+        if turn % 2 == 0 and turn // 2 < len(plan):
+            clients[turn // 2].says(plan[turn // 2])
+        goes_on(world)
+
+
+@pytest.mark.parametrize("are_equal", [False, True])
+@pytest.mark.parametrize("plan", PLANS)
+def test_a_kill_amid_moves_between_readers_loses_and_doubles_nothing(plan: tuple[str, ...], are_equal: bool) -> None:
+    base, now_ms = filled(are_equal)
+    before = sorted(item for items in content(base.copy()).values() for item in items)
+    for step in range(1, 400):
+        disk = base.copy()
+        disk.stop_at = len(disk.log) + step
+        has_ended = True
+        with suppress(PowerCut):
+            moved(disk, now_ms + 10, plan)
+            has_ended = False
+        left = content(disk.kill())
+        assert sorted(item for items in left.values() for item in items) == before, (step, left)
+        if not has_ended:
+            return
+    raise AssertionError("it has no end")
+
+
+def test_a_kill_amid_a_put_to_one_reader_leaves_the_item_with_no_other() -> None:
+    base = with_readers(CONFIG).disk.copy()
+    seen = set()
+    for step in range(1, 100):
+        disk = base.copy()
+        disk.stop_at = len(disk.log) + step
+        has_ended = True
+        with suppress(PowerCut):
+            world = World(CONFIG, disk)
+            world.client().says("set q+a 0 0 3", "new")
+            world.sync()
+            has_ended = False
+        left = content(disk.kill())
+        assert not left.get("q") and not left.get("q+b"), (step, left)
+        seen.add(len(left.get("q+a", [])))
+        if not has_ended:
+            break
+    assert seen == {0, 1}
+
+
+ROOMY = CONFIG.replace("100", "100000")
+
+
+def test_two_moves_of_equal_items_to_two_readers_at_once_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first turn notes several slices of a move, the later ones have time to copy one of them each."""
+    world = with_readers(ROOMY)
+    for source in ["s1"] * MANY + ["s2"] * 2:
+        world.client().puts("x", source)
+    settles(world)
+    base, now_ms = world.disk.copy(), world.now_ms
+    for step in range(1, 400):
+        disk = base.copy()
+        disk.stop_at = len(disk.log) + step
+        has_ended = True
+        with suppress(PowerCut):
+            world = World(ROOMY, disk, now_ms + 10)
+            world.client().says(f"move s1 q+b {MANY}")
+            world.client().says("move s2 q+a 2")
+            monkeypatch.setattr(transfer, "STEPS_PER_TURN", 4)
+            world.turn(1)
+            monkeypatch.setattr(transfer, "STEPS_PER_TURN", 1)
+            while goes_on(world) or world.broker.operations.running:
+                world.now_ms += 1
+            has_ended = False
+        world = World(ROOMY, disk.kill(), now_ms + 1000)
+        while goes_on(world) or world.broker.operations.running:
+            world.now_ms += 1
+        left = {name: len(world.items(name)) for name in ("s1", "q+b", "s2", "q+a", "q")}
+        assert (left["s1"] + left["q+b"], left["s2"] + left["q+a"], left["q"]) == (MANY, 2, 0), (step, left)
+        if not has_ended:
+            assert (left["q+b"], left["q+a"]) == (MANY, 2)
+            return
+    raise AssertionError("it has no end")
+
+
+DEAD = CONFIG + "".join(
+    f'queues."{reader}".max_deliveries = 1\nqueues."{reader}".dead_letter_queue = "dead"\n' for reader in READERS[1:]
+)
+
+
+@pytest.mark.parametrize("how", list(Crash))
+def test_equal_dead_letters_of_several_readers_go_home_each(how: Crash) -> None:
+    """After a power cut a reader may have those of the others, too: its file may be the only one that is not synced."""
+    world = with_readers(DEAD)
+    for reader in ("q+b", "q+a", "q+b", "q+b", "q+a"):
+        world.client().puts("x", reader).says(f"get {reader}/open", f"get {reader}/abort")
+        settles(world)
+    base, now_ms = world.disk.copy(), world.now_ms
+    seen: list[list[int]] = []
+    for step in range(1, 200):
+        disk = base.copy()
+        disk.stop_at = len(disk.log) + step
+        has_ended = True
+        with suppress(PowerCut):
+            world = World(DEAD, disk, now_ms + 10)
+            Admin(world).asks("POST", "/api/queues/dead/redrive", {})
+            for _ in range(12):
+                goes_on(world)
+            has_ended = False
+        world = World(DEAD, disk.crash(how), now_ms + 1000)
+        for _ in range(12):
+            goes_on(world)
+        left = [len(world.items(name)) for name in ("dead", "q+a", "q+b", "q")]
+        has_all = left[0] == 5 or (left[1] >= 2 and left[2] >= 3)
+        assert has_all if how is Crash.DROP else left in ([5, 0, 0, 0], [0, 2, 3, 0]), (step, left)
+        seen.append(left)
+        if not has_ended:
+            assert seen[0] != seen[-1] == [0, 2, 3, 0]
+            return
+    raise AssertionError("it has no end")
+
+
+LAX = """
+default.sync_journal = "100ms"
+queues.q.journal_format = "libkestrel"
+queues.q.default_journal_size = 120
+queues.o1.expire_to_queue = "q+a"
+queues.o1.max_age = "1s"
+queues.o2.expire_to_queue = "q+b"
+queues.o2.max_age = "1s"
+"""
+PAYLOAD = "p" * 60
+
+
+def test_a_power_cut_between_two_segments_loses_none_of_two_equal_items_that_move_to_two_readers() -> None:
+    world = with_readers(LAX)
+    world.client().puts(PAYLOAD, "o1").puts(PAYLOAD, "o2")
+    for _ in range(4):
+        world.sync()
+        world.turn(1)
+    world = World(LAX, world.disk.copy(), world.now_ms + 100)
+    for _ in range(4):
+        world.sync()
+        world.turn(1)
+    world.turn(3000)  # both expire, and the second copy begins a segment
+    assert sum(operation.verb == "create" for operation in world.disk.log) >= 1
+    for seed in range(100):
+        left = content(world.disk.crash(random.Random(seed).randrange))
+        for source, target in (("o1", "q+a"), ("o2", "q+b")):
+            assert left.get(source) or left.get(target), (seed, left)
+
+
+def test_a_power_cut_between_two_segments_leaves_no_key_without_its_item() -> None:
+    world = with_readers(LAX)
+    world.client().says("set q+a/key=k 0 0 60", PAYLOAD, "set q+b/key=l 0 0 60", PAYLOAD)
+    for seed in range(100):
+        after = World(LAX, world.disk.crash(random.Random(seed).randrange), world.now_ms + 1000)
+        after.client().says("set q+a/key=k 0 0 60", PAYLOAD).says("set q+b/key=l 0 0 60", PAYLOAD)
+        for _ in range(4):
+            after.sync()
+            after.turn(200)
+        left = content(after.disk.kill())
+        assert left["q+a"] and left["q+b"], (seed, left)
+
+
+def test_without_their_rules_the_equal_items_of_two_readers_are_confused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as broken:
+        broken.setattr(TransferRecovery, "_files_of", lambda self, target: target)
+        with pytest.raises(AssertionError):
+            test_equal_dead_letters_of_several_readers_go_home_each(Crash.KEEP)
+    monkeypatch.setattr(Transfers, "may_announce", lambda self, target, operation: True)
+    with pytest.raises(AssertionError):
+        test_two_moves_of_equal_items_to_two_readers_at_once_take_turns(monkeypatch)

@@ -542,8 +542,9 @@ def audit(model: QueueModel, answer: Answer, now_ms: int) -> None:
     """Check the whole answer to a request that ran alone and did not wait. Raises Violation."""
     want = answer.request.want
     queue = model.queue
-    if queue is None or queue.gets_paused or queue.config.expire_to_queue or not answer.end:
-        return  # expired items may have left the line but not yet the journal
+    if queue is None or queue.gets_paused or queue.config.expire_to_queue or queue.in_transfer_bytes or not answer.end:
+        # Expired items may have left the line but not yet the journal. A reload may have revoked their target since.
+        return
     if want is Want.PUT and answer.end == "NOT_STORED":
         _check_refusal(model, now_ms)
     elif want in MISSES and answer.end == "END" and not answer.items:

@@ -328,7 +328,9 @@ class Checker:
         if want in SHOWS_ITEMS or want in (Want.TEXT_GET, Want.TEXT_PEEK):
             if not answer.items and not ended and request.waits:
                 return []  # the wait timed out, perhaps before an item came that is recorded by now
-            return [name for name, _ in answer.items] + ([request.queue] if want is not Want.MANY else [])
+            # A miss of an alias says nothing about the queue that it hides.
+            is_of_queue = want is not Want.MANY and (request.queue not in self.aliases or ended > 0)
+            return [name for name, _ in answer.items] + ([request.queue] if is_of_queue else [])
         if want is Want.MOVE:
             return [request.queue, request.target] if end != "MOVED 0" else []
         if want is Want.FLUSH_ALL:

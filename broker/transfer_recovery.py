@@ -220,7 +220,7 @@ class TransferRecovery:
         self._torn.clear()
         by_files: dict[str, list[Intent]] = {}
         for intent in intents:
-            by_files.setdefault(self._files_of(intent.target), []).append(intent)
+            by_files.setdefault(self.files_of(intent.target), []).append(intent)
         for _, for_these in sorted(by_files.items()):
             found |= self._find_fates(for_these)
         self.fates = found
@@ -230,7 +230,7 @@ class TransferRecovery:
         self._copies.clear()
         return sorted(kept, key=lambda intent: intent.begin)
 
-    def _files_of(self, target: str) -> str:
+    def files_of(self, target: str) -> str:
         """Return a name of the files that `target` is in: readers of a family share theirs in libkestrel's format."""
         family = family_of(target)
         return family if family in self.spool.streams.families else target
@@ -265,7 +265,7 @@ class TransferRecovery:
         cut has left of it. Raises OSError.
         """
         target = intents[0].target
-        claimed = self._claimed.setdefault(self._files_of(target), set())
+        claimed = self._claimed.setdefault(self.files_of(target), set())
         if len({intent.copy_key for intent in intents}) < len(intents):
             intents = sorted(intents, key=self._is_still_there)
         is_stream = family_of(target) in self.spool.streams.families

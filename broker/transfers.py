@@ -107,16 +107,17 @@ class Transfers:
         self.unblocked: list[Log | ReaderLog | StreamWriter] = []  # files that block transfers, with none under way
         self.next_ms = NEVER_MS  # when the refused transfers are tried again
         self._busy = False
-        self._announcing: dict[str, object] = {}  # by family: the operation
+        self._announcing: dict[str, object] = {}  # by the target's files, as recovery names them: the operation
         self._to_come = 0  # announcements whose copies have not been added
         self._wall_waits = False  # a step back of the wall clock waits until there are none
 
     def may_announce(self, target: str, operation: object) -> bool:
         """Tell whether `operation` may note copies that it will add to `target`. Only one operation at a time may, in
-        all of a family, whose readers share their files in libkestrel's format. It adds the copies after their notes,
-        so after a crash the copies of two operations could not be distinguished if their items are equal.
+        libkestrel's format for all readers that share the files. It adds the copies after their notes, so after a crash
+        the copies of two operations could not be distinguished if their items are equal.
         """
-        return not self._wall_waits and self._announcing.get(family_of(target), operation) is operation
+        files = self.recovery.files_of(target)
+        return not self._wall_waits and self._announcing.get(files, operation) is operation
 
     def announce(self, target: str, operation: object) -> None:
         """Note that `operation` has written notes of copies for `target`. Other operations wait until `end_announcing`.
@@ -126,7 +127,7 @@ class Transfers:
         the copies have the times of `earlier`, and the wall clock is not set back meanwhile (`may_set_back`).
         """
         assert self.may_announce(target, operation)
-        self._announcing[family_of(target)] = operation
+        self._announcing[self.recovery.files_of(target)] = operation
         self._to_come += 1
 
     def came(self, now_ms: int) -> None:
@@ -164,8 +165,9 @@ class Transfers:
 
     def end_announcing(self, target: str, operation: object) -> None:
         """End the announcements of `operation`. All of their outcomes are durable."""
-        if self._announcing.get(family_of(target)) is operation:
-            del self._announcing[family_of(target)]
+        for files in (target, family_of(target)):  # the queue may have been deleted, and have other files now
+            if self._announcing.get(files) is operation:
+                del self._announcing[files]
 
     def accept(
         self,

@@ -130,6 +130,8 @@ class TransferOperation(Operation):
         self._ready: deque[tuple[Step, SliceUnderWay]] = deque()
         self._is_all_begun = False  # no more items are set aside
         self._unnoted = 0  # settled slices whose frame is not durable yet
+        self._unkept = 0  # slices of which items stay, until the frame that says so is durable
+        self._behind_kept: list[SliceUnderWay] = []  # no copy of these is added until then
         self._is_waiting = False  # until a slice under way is settled
         self._is_reading = False  # until a task has ended
         self._is_closing = False
@@ -199,7 +201,7 @@ class TransferOperation(Operation):
             return False
         if len(self._under_way) >= UNDER_WAY_MAX or self._under_way_bytes >= UNDER_WAY_BYTES_MAX:
             return False
-        return not self._is_held_back()
+        return self.is_cancelled or not self._is_held_back()  # a cancelled one ends instead
 
     def _is_held_back(self) -> bool:
         """Return True if slices under way must end first: a journal is about to be rewritten, a queue is about to be
@@ -268,6 +270,9 @@ class TransferOperation(Operation):
         self.tools.timers.soon(self)
 
     def _copy(self, slice_: SliceUnderWay, now_ms: int) -> None:
+        if self._unkept:  # recovery would take equal copies of this slice for those of the items that stay
+            self._behind_kept.append(slice_)
+            return
         target = self.tools.queues.find(slice_.target)
         if target is None or slice_.source.state is QueueState.CLOSED:
             self.stop_sending(f"{slice_.source.name} or {slice_.target} is deleted", now_ms)
@@ -286,6 +291,7 @@ class TransferOperation(Operation):
             self._hand_back(slice_, log, now_ms)
         else:
             self.note_kept(slice_)
+            self._unkept += 1
             self.after_file(partial(self._hand_back, slice_, log), now_ms)
 
     @abstractmethod
@@ -298,6 +304,11 @@ class TransferOperation(Operation):
     def _hand_back(self, slice_: SliceUnderWay, log: Log | StreamWriter | None, now_ms: int) -> None:
         """Take back the items that stay in their queue. The frame that says so is durable."""
         self._take_back(slice_, now_ms)
+        if self._unkept:
+            self._unkept -= 1
+            behind, self._behind_kept = self._behind_kept, []
+            self._ready.extend((self._copy, slice_) for slice_ in behind)
+            self.tools.timers.soon(self)
         self._await_copies(slice_, log, now_ms)
 
     def _await_copies(self, slice_: SliceUnderWay, log: Log | StreamWriter | None, now_ms: int) -> None:

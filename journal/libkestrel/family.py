@@ -213,6 +213,8 @@ class StreamJournal:
         left = None
         try:
             removal.carry_out()
+            # If a crash brought the reader file back, that queue would get items of a new family of this name.
+            self.fs.sync_folder(self.folder)
         except OSError as error:
             if not removal.has_begun:
                 raise

@@ -28,14 +28,18 @@ class StreamSearch:
         names = [(parse(file_name), file_name) for file_name, regular in fs.list(folder) if regular]
         segments = [(name.number, file_name) for name, file_name in names if name.kind is StreamFileKind.SEGMENT]
         self.files = sorted((number, file_name) for number, file_name in segments if parse(file_name).queue == family)
+        self._end = FilePosition(max([0, *(number for number, _ in self.files)]) + 1, 0)
         self._ids: list[tuple[int, FilePosition]] = []
         self._ids_from: int | None = None
 
     def position_after(self, after: int, at: int) -> FilePosition:
         """Return the position of the first item with the id `at - BY_ID` or a higher one, in a segment with a number
         above `after`; or, as earlier versions noted it, the position `at` bytes into that segment. A transfer notes as
-        `after` the number, minus 1, of a segment; no other segment ever gets that number. Raises OSError.
+        `after` the number, minus 1, of a segment; no other segment ever gets that number. If `at` is 0 the target had
+        no journal: no item is behind the position returned. Raises OSError.
         """
+        if not at:
+            return self._end
         if at < BY_ID:
             return FilePosition(after + 1, at)
         if self._ids_from is None or after + 1 < self._ids_from:
@@ -43,7 +47,7 @@ class StreamSearch:
         index = bisect_left(self._ids, at - BY_ID, key=itemgetter(0))
         if index < len(self._ids):
             return self._ids[index][1]
-        return FilePosition(max([after, *(number for number, _ in self.files)]) + 1, 0)
+        return max(self._end, FilePosition(after + 1, 0))
 
     def _read_ids(self, first: int) -> None:
         """Read the ids of the segments from number `first` on. What is left of an item after a power cut may have too

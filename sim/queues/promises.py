@@ -137,12 +137,29 @@ def _consistent(models: dict[str, QueueModel], fits: dict[str, list[Fit]], name:
     raise why
 
 
+Moved = list[tuple[Record, Move]]
+
+
+def _in_order(fit: Fit) -> tuple[Moved, Moved]:
+    """Return the moved items of `fit` that left and that stayed. It cannot be told which of equal items on their way to
+    one queue a copy is of: those that left are of the first ones.
+    """
+    moves: dict[tuple[bytes, str], list[Move]] = {}
+    for record, move in [*fit.left, *fit.stayed]:
+        moves.setdefault((record.data, move.target), []).append(move)
+    for equal in moves.values():
+        equal.sort(key=lambda move: move.at, reverse=True)
+    left = [(record, moves[record.data, move.target].pop()) for record, move in fit.left]
+    return left, [(record, moves[record.data, move.target].pop()) for record, move in fit.stayed]
+
+
 def _disagreement(models: dict[str, QueueModel], fits: dict[str, list[Fit]], name: str, fit: Fit) -> Violation | None:
-    for record, move in fit.left:
+    left, stayed = _in_order(fit)
+    for record, move in left:
         target = models[move.target]
         if target.is_journaled and not any(other.count > move.at for other in fits[move.target]):
             return Violation(Kind.LOST, f"{shown(record.data)} left {name} for {move.target}, and has not arrived")
-    for record, move in fit.stayed:
+    for record, move in stayed:
         target = models[move.target]
         if not target.is_journaled or not models[name].is_journaled:
             continue
@@ -299,9 +316,6 @@ def reader_fits(
         records = [entry.record for entry in chosen]
         fits += [Fit(count, stayed, left, records) for count in (len(model.facts), fewest)]
     return fits
-
-
-Moved = list[tuple[Record, Move]]
 
 
 def _moved(entries: list[Entry], chosen: list[Entry], fewest: int) -> tuple[Moved, Moved]:

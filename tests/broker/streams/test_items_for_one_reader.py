@@ -5,11 +5,14 @@ equal items of several readers are not taken for each other.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
 
 from staniel.broker.operations import transfer
+from staniel.broker.operations.redrive import home_of
+from staniel.broker.operations.running import LOOK_AGAIN_MS
 from staniel.broker.transfer_recovery import TransferRecovery
 from staniel.broker.transfers import Transfers
 from staniel.sim.disk.disk import Disk, PowerCut
@@ -217,9 +220,108 @@ def test_a_power_cut_between_two_segments_leaves_no_key_without_its_item() -> No
         assert left["q+a"] and left["q+b"], (seed, left)
 
 
+def homes_of(world: World) -> dict[str, int]:
+    """Count the items of each reader, with those of the dead letter queue that are to go home to it."""
+    found = {reader: world.items(reader).count(b"x") for reader in READERS}
+    dead = world.broker.queues.find("dead")
+    for item in dead.line.walk() if dead is not None else ():
+        found[home_of(item)] += 1
+    return found
+
+
+def redriven_at_each_step(base: Disk, now_ms: int, config: str, then: str = "") -> Iterator[tuple[int, World]]:
+    """Kill a redrive at each step, and yield what a start makes of it. `then`: a request of a client meanwhile."""
+    for step in range(1, 200):
+        disk = base.copy()
+        disk.stop_at = len(disk.log) + step
+        has_ended = True
+        with suppress(PowerCut):
+            world = World(config, disk, now_ms + 10)
+            Admin(world).asks("POST", "/api/queues/dead/redrive", {})
+            world.turn(1)
+            if then:
+                world.client().puts("y", then)
+            for _ in range(14):
+                goes_on(world)
+            has_ended = False
+        world = World(config, disk.kill(), now_ms + 1000)
+        for operation in list(world.broker.operations.running.values()):
+            operation.cancel()
+        for _ in range(14):
+            goes_on(world)
+        yield step, world
+        if not has_ended:
+            return
+    raise AssertionError("it has no end")
+
+
+@pytest.mark.parametrize("order", [("q+b", "q+a"), ("q+a", "q+b"), ("q+b", "q+b", "q+a", "q+a")])
+def test_a_reader_without_a_journal_takes_no_copy_of_another_for_its_own(order: tuple[str, ...]) -> None:
+    config = DEAD + 'queues."q+b".keep_journal = false\n'
+    world = with_readers(config)
+    for reader in order:
+        world.client().puts("x", reader).says(f"get {reader}/open", f"get {reader}/abort")
+        settles(world)
+    for step, after in redriven_at_each_step(world.disk.copy(), world.now_ms, config):
+        found = homes_of(after)
+        assert (found["q+a"], found["q"]) == (order.count("q+a"), 0), (step, found)
+
+
+@pytest.mark.parametrize("order", [("q+a", "q+a", "q+b"), ("q+b", "q+a", "q+a"), ("q+a", "q+b", "q+a")])
+@pytest.mark.parametrize("max_items", [1, 2])
+def test_what_finds_no_room_in_a_reader_is_not_taken_for_the_copy_in_another(
+    order: tuple[str, ...], max_items: int
+) -> None:
+    world = with_readers(DEAD)
+    for reader in order:
+        world.client().puts("x", reader).says(f"get {reader}/open", f"get {reader}/abort")
+        settles(world)
+    limited = DEAD + f'queues."q+a".max_items = {max_items}\n'
+    for step, after in redriven_at_each_step(world.disk.copy(), world.now_ms, limited, then="q+a"):
+        assert homes_of(after) == {"q": 0, "q+a": order.count("q+a"), "q+b": order.count("q+b")}, step
+
+
+def test_a_reader_that_was_deleted_with_its_family_does_not_come_back_with_items_of_the_next() -> None:
+    config = LAX.replace("100ms", "1s")
+    world = World(config)
+    world.client().says("set q+a 0 0 1", "1").says("get q+a").says("delete q+a")
+    world.client().puts("new", "q")
+    world.turn(1)
+    for seed in range(50):
+        assert "q+a" not in content(world.disk.crash(random.Random(seed).randrange)), seed
+
+
+def test_a_move_that_waits_for_another_ends_when_it_is_cancelled() -> None:
+    world = with_readers(ROOMY)
+    for source in ["s1"] * MANY + ["s2"]:
+        world.client().puts("x", source)
+    settles(world)
+    world.client().says(f"move s1 q+a {MANY}")
+    world.client().says("move s2 q+b 1")
+    world.turn(1)
+    waiting = next(operation for operation in world.broker.operations.running.values() if operation.total == 1)
+    waiting.cancel()
+    world.turn(LOOK_AGAIN_MS)
+    world.sync()
+    assert waiting.ended_ms and world.items("s2") == [b"x"]
+    assert [operation.total for operation in world.broker.operations.running.values()] == [MANY]
+
+
+def test_readers_of_kestrels_format_do_not_wait_for_each_other() -> None:
+    world = with_readers('default.sync_journal = "always"\n')
+    for source in ["s1"] * MANY + ["s2"]:
+        world.client().puts("x", source)
+    settles(world)
+    world.client().says(f"move s1 q+a {MANY}")
+    world.client().says("move s2 q+b 1")
+    for _ in range(3):
+        goes_on(world)
+    assert len(world.items("q+b")) == 1 and len(world.broker.operations.running) > 0
+
+
 def test_without_their_rules_the_equal_items_of_two_readers_are_confused(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as broken:
-        broken.setattr(TransferRecovery, "_files_of", lambda self, target: target)
+        broken.setattr(TransferRecovery, "files_of", lambda self, target: target)
         with pytest.raises(AssertionError):
             test_equal_dead_letters_of_several_readers_go_home_each(Crash.KEEP)
     monkeypatch.setattr(Transfers, "may_announce", lambda self, target, operation: True)

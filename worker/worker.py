@@ -29,13 +29,11 @@ from staniel.worker.settings import Mode, Server, Settings
 from staniel.worker.target import find
 
 if TYPE_CHECKING:
-    from anyio.from_thread import BlockingPortal
+    from staniel.worker.loop import LoopThread
 
 FORCED_S = 2.0
 """The time for functions that were cut off to end, before the connections of those that do not are closed."""
 LOOK_S = 0.2
-_left_open: list[object] = []
-"""The portals to loops with functions that do not end. Collected as garbage, one would wait for them."""
 
 
 class Ending(Struct, frozen=True):
@@ -88,7 +86,7 @@ class Worker:
         cluster = Cluster([server.address, *server.members], random.random)
         self._shared = Shared(settings, server, cluster, Ledger(), pace, teller, Stop(), random.random)
         self._lanes: list[Lane] = []
-        self._portal: BlockingPortal | None = None
+        self._loop: LoopThread | None = None
         self._ticker = (
             Ticker(settings.queues[0], schedule, self._shared.server, teller)
             if schedule and schedule.periodics
@@ -121,7 +119,7 @@ class Worker:
             if signals:
                 for number in (signal.SIGTERM, signal.SIGINT):
                     stack.callback(signal.signal, number, signal.signal(number, self._on_signal))
-            portal = self._open_portal()
+            self._start_loop()
             self.teller.log(
                 "info", "worker.started", queue=self._shown_queues, concurrency=self.settings.concurrency,
                 mode=self.settings.mode.value, pid=os.getpid(),
@@ -137,11 +135,8 @@ class Worker:
             keeper.end()
             if ticking is not None:
                 ticking.join(FORCED_S)
-            if portal is not None:
-                if unfinished:
-                    _left_open.append(portal)
-                else:
-                    portal.__exit__(None, None, None)
+            if self._loop is not None and not unfinished:
+                self._loop.end()
         counts = self.teller.counters.counts
         self.teller.log("info", "worker.stopped", **counts, unfinished=unfinished)
         return Ending(counts["done"], counts["dead"], unfinished)
@@ -159,19 +154,11 @@ class Worker:
         thread.start()
         return thread
 
-    def _open_portal(self) -> Any:
-        if self.settings.mode is not Mode.ASYNC:
-            return None
-        from anyio.from_thread import start_blocking_portal
+    def _start_loop(self) -> None:
+        if self.settings.mode is Mode.ASYNC:
+            from staniel.worker.loop import LoopThread
 
-        from staniel.worker.loop import LastingLoop
-
-        def make() -> LastingLoop:
-            return LastingLoop(lambda why: self.teller.log("error", "background.exited", why=why))
-
-        portal = start_blocking_portal("asyncio", {"loop_factory": make})
-        self._portal = portal.__enter__()
-        return portal
+            self._loop = LoopThread(lambda why: self.teller.log("error", "background.exited", why=why))
 
     def _add_lane(self) -> None:
         lane = Lane(self._shared, self._runner(), len(self._lanes))
@@ -179,8 +166,8 @@ class Worker:
         lane.thread.start()
 
     def _runner(self) -> Runner:
-        if self._portal is not None:
-            return AsyncRunner(self._function, self._portal)
+        if self._loop is not None:
+            return AsyncRunner(self._function, self._loop.portal)
         if self.settings.mode is Mode.PROCESSES:
             return ProcessRunner(self._target, self.settings.memory_max_bytes)
         return ThreadRunner(self._function)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -377,6 +379,34 @@ def test_a_coroutine_that_ignores_its_cancellation_is_given_up(
         release.set()
     assert was_given_up and work.ending == Ending(0, 0, 1)
     assert drain(server.address, "jobs") == [b"a", b"b"]
+
+
+EXITING = """
+import sys
+import threading
+from contextlib import suppress
+import anyio
+from staniel.worker import Server, Settings, Worker, worker as worker_module
+from staniel.worker.events import Log
+
+async def function(data):
+    threading.Thread(target=lambda: (worker.stop(), worker.stop())).start()
+    while True:
+        with suppress(anyio.get_cancelled_exc_class()):
+            await anyio.sleep(600)
+
+worker_module.FORCED_S = 0.05
+settings = Settings(queue="jobs", concurrency=1, wait_s=0.05, grace_s=600)
+worker = Worker(function, settings, Server(port=int(sys.argv[1])), log=Log("w", write=lambda line: None))
+print(worker.run().unfinished)
+"""
+
+
+def test_a_program_with_a_coroutine_that_ignores_its_cancellation_exits_without_a_word(server: process.Server) -> None:
+    put(server, b"a")
+    command = [sys.executable, "-c", EXITING, str(server.port)]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (said.returncode, said.stdout, said.stderr) == (0, "1\n", "")
 
 
 def test_a_coroutine_function_is_interrupted_that_has_begun_before_its_lane_knows_it() -> None:

@@ -272,7 +272,7 @@ class JobLoop:
         kills = 0
         if not self.random.randrange(KILL_AGAIN_ONE_IN):
             self.victim.spawn()
-            time.sleep(self.random.uniform(0.1, 0.35))
+            time.sleep(self.random.uniform(0.2, 1) * self.victim.ready_s)
             self.victim.end(signal.SIGKILL)
             kills = 1
         self.victim.configure(self.config())

@@ -168,7 +168,7 @@ class Loop:
         if self.random.randrange(KILL_AGAIN_ONE_IN):
             return 0
         self.victim.spawn()
-        time.sleep(self.random.uniform(0.1, 0.35))
+        time.sleep(self.random.uniform(0.2, 1) * self.victim.ready_s)  # as long as the last start took, at most
         self.victim.end(signal.SIGKILL)
         return 1
 

@@ -9,8 +9,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
+from typing import IO, Protocol
 
 from staniel.bench.harness.process import StartFailed, child_setup
 
@@ -23,10 +25,29 @@ GREETING = re.compile(
 PORT = re.compile(r"127\.0\.0\.1:(\d+)")
 
 
+class Child(Protocol):
+    """A process, as far as a Victim uses it: of subprocess, or of what stands in for it."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def stdout(self) -> IO[bytes] | None: ...
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until the process has ended. Return its exit code."""
+
+    def send_signal(self, sig: int, /) -> None:
+        """Signal the process, unless it has ended."""
+
+
 class Victim:
     """A server process. `folder` gets the configuration, the spool, and the server's standard error. `wrapper` is a
-    command line that runs ours.
+    command line that runs ours. `launch`, if there is one, starts the server instead, from its arguments and the
+    descriptor of its standard error.
     """
+
+    launch: Callable[[list[str], int], Child] | None = None
 
     def __init__(self, folder: Path, config: str, wrapper: tuple[str, ...] = ()) -> None:
         self.folder = folder
@@ -39,7 +60,7 @@ class Victim:
         self.ready_s = 0.0  # from the start of the process to its greeting, in the present life
         self.recovery_s = 0.0  # the part of that which its recovery took, according to the greeting
         self.end_s = 0.0  # from the last signal of `end` to the end of the process
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
 
     def __enter__(self) -> Victim:
         return self
@@ -87,16 +108,19 @@ class Victim:
         self.port = int(found["port"])
         self.ports = tuple(int(port) for port in PORT.findall(greeting))
 
-    def spawn(self) -> subprocess.Popen[bytes]:
+    def spawn(self) -> Child:
         """Spawn the process without waiting for it."""
         assert self._child is None
-        staniel = Path(sys.executable).with_name("staniel")
-        command = [*self.wrapper, str(staniel), "serve", "--config", str(self.config_path), "--port", "0"]
+        arguments = ["serve", "--config", str(self.config_path), "--port", "0"]
+        command = [*self.wrapper, str(Path(sys.executable).with_name("staniel")), *arguments]
         with (self.folder / "stderr").open("ab") as stderr:
-            self._child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr,
-                env={**os.environ, **self.environment}, preexec_fn=child_setup(None),
-            )  # fmt: skip
+            if self.launch is not None:
+                self._child = self.launch(arguments, stderr.fileno())
+            else:
+                self._child = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr,
+                    env={**os.environ, **self.environment}, preexec_fn=child_setup(None),
+                )  # fmt: skip
         return self._child
 
     def send_signal(self, number: signal.Signals) -> None:

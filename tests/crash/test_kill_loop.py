@@ -16,6 +16,7 @@ import pytest
 
 from staniel.bench.soak.loop import Loop
 from staniel.bench.soak.totals import Totals
+from tests.support import starter
 
 KILLS = 100
 STOPS = 20
@@ -26,6 +27,7 @@ SEED = int(os.environ.get("STANIEL_CRASH_SEED", "0")) or int.from_bytes(os.urand
 def die(folder: Path, count: int, death: signal.Signals, journal_format: str = "kestrel") -> Totals:
     """Die so often; the first broken promise fails the test."""
     loop = Loop(folder, SEED, "mixed", death, LIFE_SECONDS, journal_format=journal_format)
+    loop.victim.launch = starter.start  # the last test here executes a program at each start
     totals = Totals()
     with loop.victim:
         while totals.kills < count:

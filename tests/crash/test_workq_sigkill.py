@@ -13,6 +13,7 @@ import pytest
 
 from staniel.bench.soak.jobs import Book, JobLoop, Known
 from staniel.bench.soak.totals import Totals
+from tests.support import starter
 
 KILLS = 6
 SEED = int(os.environ.get("STANIEL_CRASH_SEED", "0")) or int.from_bytes(os.urandom(4), "big")
@@ -24,6 +25,7 @@ def test_a_server_killed_under_load_keeps_its_jobs(
     tmp_path: Path, sync: str, closing_line: Callable[[str], None]
 ) -> None:
     loop, totals = JobLoop(tmp_path, SEED, sync), Totals()
+    loop.victim.launch = starter.start
     with loop.victim:
         while totals.kills < KILLS:
             cycle = loop.cycle()

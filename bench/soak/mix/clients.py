@@ -47,6 +47,7 @@ class Shift:
         self.full_until_s = 0.0
         self.wrong: list[str] = []
         self.broke = trio.Event()  # something is wrong
+        self.puts_ended = trio.Event()
         self.puts_ms: list[float] = []
         self.closes_ms: list[float] = []
 
@@ -60,9 +61,20 @@ class Shift:
             raise ServerBroken(f"{who}: {answer!r}, and the disk is not full")
         self.counts["refused for a full disk"] += 1
 
+    async def pause(self, random: Random, count: int) -> None:
+        """Wait after a put of `count` items, but not beyond the end of the puts."""
+        with trio.move_on_after(random.expovariate(1 / (self.pace_s * count))):
+            await self.puts_ended.wait()
+
+    def die(self) -> None:
+        """Have the clients read, and send nothing more."""
+        self.is_dying = True
+        self.puts_ended.set()
+
     async def drained(self) -> None:
         """Stop puts. Return when the stored items have been taken, or after a time in which they should have been."""
         self.is_producing = False
+        self.puts_ended.set()
         self.is_taking = True
         with trio.move_on_after(DRAIN_SECONDS_MAX):
             while True:
@@ -160,7 +172,7 @@ class Producer(Client):
             if any(answers):
                 shift.refused(self, next(answer for answer in answers if answer))
                 await trio.sleep(0.1)
-            await trio.sleep(self.random.expovariate(1 / (shift.pace_s * len(items))))
+            await shift.pause(self.random, len(items))
 
     def _made(self) -> tuple[list[bytes], list[bytes]]:
         """Make items and their keys, and note them in the ledgers."""

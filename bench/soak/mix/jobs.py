@@ -83,7 +83,7 @@ class JobClient:
                 book.jobs[number] = Known.ADDED
             shift.counts["put in workq"] += answer == b"+OK"
         shift.puts_ms.append((monotonic() - began_s) * 1000)
-        await trio.sleep(random.expovariate(1 / (shift.pace_s * len(numbers))))
+        await shift.pause(random, len(numbers))
         return True
 
     async def _work(self, link: Link) -> bool:

@@ -163,7 +163,7 @@ class Run:
     async def mortal(self, is_kill: bool, shift: Shift) -> None:
         with trio.move_on_after(min(self.random.uniform(*MORTAL_SECONDS), self.phase_s)):
             await shift.broke.wait()
-        shift.is_dying = True
+        shift.die()
         self.stage.victim.send_signal(signal.SIGKILL if is_kill else signal.SIGTERM)
 
     async def stop(self) -> None:

@@ -76,7 +76,7 @@ class Scripted:
 
     async def hung_up_on(self) -> None:
         """Wait until the client has closed its end."""
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             await self.closed.wait()
 
     async def _answer(self, line: bytes | None) -> None:

@@ -23,7 +23,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
     """A socket as the hub has it, or a plain one, and its other end."""
     ours, other = socket.socketpair()
     ours.setblocking(False)
-    other.settimeout(5)
+    other.settimeout(30)
     with ours, other:
         yield (module.client_socket(ours) if request.param == "the hub's" else ours), other
 

@@ -12,13 +12,14 @@ import pytest
 
 from staniel.client import Client, Jobs, MultiClient
 from tests.support.process import running
+from tests.support.wire import Wire
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "client.md").read_text("utf-8")
 BLOCK = re.compile(r"(?:^    .*\n|^\n(?=    ))+", re.MULTILINE)
 PRELUDE = 'import staniel.client\nclient = staniel.client.Client("127.0.0.1", 22133)\n'
 JOBS = "[workq]\nport = 0\n"
-SHOWN = {"resize 17.png": "b'resize 17.png' 0 ", "monitor(": "b'a'\nb'b'\n"}
+SHOWN = {"resize 17.png": "b'resize 17.png' 0 ", "monitor(": "b'a'\nb'b'\n", '"reports"]': "reports b'of May'"}
 
 
 def examples() -> list[str]:
@@ -53,6 +54,8 @@ def runnable() -> list[Any]:
 def test_an_example_runs_as_it_stands(number: int, tmp_path: Path) -> None:
     example = examples()[number]
     with running(tmp_path, config=JOBS) as server:
+        with Wire(server.address) as wire:
+            wire.put("reports", b"of May")  # an example waits for it
         program = example.replace("22133", str(server.port)).replace("9922", str(server.second_port))
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, ""), f"{example}\n{done.stderr}"

@@ -20,21 +20,21 @@ from tests.support.process import Server, until
 from tests.support.wire import Wire, drain
 
 MB = 1 << 20
-STOPPED_SECONDS = 2.5  # longer than every time-out below
+STOPPED_SECONDS = 3.5  # longer than every time-out below
 BIG_ITEMS_MAX = 100
 HEADROOM_BYTES = 60 * MB
-IN_A_SECOND = """
+IN_SECONDS = """
 [server]
-client_timeout = "1s"
-stall_timeout = "1s"
-tcp_keepalive = "2s"
-tcp_user_timeout = "1s"
+client_timeout = "3s"
+stall_timeout = "3s"
+tcp_keepalive = "3s"
+tcp_user_timeout = "3s"
 """
 
 
 def test_a_server_that_was_stopped_for_longer_than_its_timeouts_drops_no_client_that_spoke(tmp_path: Path) -> None:
     """SIGSTOP, a suspended virtual machine, a long swap storm: to its own clock all clients were silent."""
-    with Server(tmp_path, config=IN_A_SECOND) as server, ExitStack() as wires:
+    with Server(tmp_path, config=IN_SECONDS) as server, ExitStack() as wires:
         asks, begins, waits, holds, comes = (wires.enter_context(Wire(server.address)) for _ in range(5))
         assert asks.put("q", b"1") == asks.put("held", b"1") == b"STORED"
         begins.say(b"set q 0 0 5\r\n12")

@@ -54,7 +54,7 @@ def lines(server: Server) -> int:
 
 
 def reload(server: Server) -> None:
-    with closing(socket.create_connection(server.address, 5)) as sock:
+    with closing(socket.create_connection(server.address, 30)) as sock:
         sock.sendall(b"reload\r\n")
         assert sock.recv(100).startswith(b"Reloaded config.")
 
@@ -92,12 +92,12 @@ def test_one_that_has_expired_is_shown_all_the_same_and_the_start_says_so(tmp_pa
         said = Said(server)
         assert said.status == 200 and "has expired" in said.warnings[0]["text"]
         careless = ssl._create_unverified_context()
-        with closing(careless.wrap_socket(socket.create_connection((LOCAL, server.second_port), 5))) as sock:
+        with closing(careless.wrap_socket(socket.create_connection((LOCAL, server.second_port), 30))) as sock:
             sock.sendall(b"version\r\n")
             assert sock.recv(100).startswith(b"VERSION ")
         careful = ssl.create_default_context(cafile=str(tmp_path / "authority.pem"))
         with (
-            closing(socket.create_connection((LOCAL, server.second_port), 5)) as plain,
+            closing(socket.create_connection((LOCAL, server.second_port), 30)) as plain,
             pytest.raises(ssl.SSLCertVerificationError, match="expired"),
         ):
             careful.wrap_socket(plain, server_hostname="localhost")
@@ -111,7 +111,7 @@ def test_a_refused_reload_leaves_the_end_of_the_certificate_that_is_shown(tmp_pa
         authority.issue("server", ends_in=SOON)
         for spoil in (lambda: files.key.write_text("no key"), files.certificate.unlink):
             spoil()
-            with closing(socket.create_connection(server.address, 5)) as sock:
+            with closing(socket.create_connection(server.address, 30)) as sock:
                 sock.sendall(b"reload\r\n")
                 assert sock.recv(1000).startswith(b"SERVER_ERROR tls.certificate")
         assert (Said(server).ends, Said(server).warnings) == (before, [])

@@ -43,4 +43,4 @@ def test_ipv6_alone_on_a_port_still_serves_ipv4(tmp_path: Path) -> None:
     config = parse(f'server.open_network = true\nmemcache.listen = ["[::]:{port}"]\n'.encode(), "")
     with BoundSockets(config) as made:
         made.sockets[0][0].listen()
-        socket.create_connection(("127.0.0.1", port), 5).close()
+        socket.create_connection(("127.0.0.1", port), 30).close()

@@ -105,7 +105,7 @@ def test_a_flood_of_the_operators_port_leaves_the_socket_of_the_spool(tmp_path: 
     config = "[server]\nmax_connections = 2\nreserved_connections = 3\n[admin]\nport = 0\n"
     with running(tmp_path, config=config) as server:
         address = ("127.0.0.1", admin_port(server))
-        flood = [stack.enter_context(closing(socket.create_connection(address, 5))) for _ in range(6)]
+        flood = [stack.enter_context(closing(socket.create_connection(address, 30))) for _ in range(6)]
         assert until(lambda: Operator(server.spool).ask("GET", "/api/server").json["connections"] == 2 + 3 + 1)
         spool = [SpoolConnection(server.spool) for _ in range(3)]
         for each in spool:
@@ -142,10 +142,10 @@ def test_one_address_has_its_share_and_each_protocol_says_so(tmp_path: Path, sta
         }
         for name, words in wanted.items():
             assert told(("127.0.0.1", where[name])) == words, name
-        other = stack.enter_context(closing(socket.create_connection(server.address, 5, ("127.0.0.2", 0))))
+        other = stack.enter_context(closing(socket.create_connection(server.address, 30, ("127.0.0.2", 0))))
         other.sendall(b"version\r\n")
         assert other.recv(100).startswith(b"VERSION ")
-        operator = stack.enter_context(closing(socket.create_connection(("127.0.0.1", where["admin"]), 5)))
+        operator = stack.enter_context(closing(socket.create_connection(("127.0.0.1", where["admin"]), 30)))
         operator.sendall(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert operator.recv(1000).startswith(b"HTTP/1.1 200 "), "it has reserved_connections more"
         refused = Operator(where["admin"]).ask("GET", "/health/live")
@@ -177,7 +177,7 @@ def test_a_client_under_tls_is_refused_before_its_handshake(tmp_path: Path, stac
     tls = f'[tls]\ncertificate = "{files.certificate}"\nkey = "{files.key}"\n[memcache]\ntls_port = 0\n'
     with running(tmp_path, config=config + tls) as server:
         address = ("127.0.0.1", server.second_port)
-        half = stack.enter_context(closing(socket.create_connection(address, 5)))
+        half = stack.enter_context(closing(socket.create_connection(address, 30)))
         half.sendall(b"\x16")
         assert until(lambda: told(address) == b""), "a handshake under way counts, too"
         half.close()
@@ -288,7 +288,7 @@ def test_a_crowd_at_one_queue_is_refused_in_each_protocol(
                     assert found.endswith(b"(%b)" % limit.encode()), request
                     seen += 1
         name, opens_ms = ("q", 1000) if limit == "max_open_reads" else ("r", 0)
-        with closing(socket.create_connection(("127.0.0.1", where["thrift"]), 5)) as sock:
+        with closing(socket.create_connection(("127.0.0.1", where["thrift"]), 30)) as sock:
             get = call("get", queue_name=name, max_items=1, timeout_msec=50, auto_abort_msec=opens_ms)
             assert limit in ask_thrift(sock, get).message
             assert reached(server, limit) == seen + 1

@@ -57,7 +57,7 @@ class Served:
     def client(self, wire: ProtocolSpec = MEMCACHE) -> socket.socket:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        theirs.settimeout(5)
+        theirs.settimeout(30)
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 14)
         theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 18)
         self.stack.enter_context(theirs)
@@ -220,6 +220,19 @@ def test_a_larger_item_size_holds_for_clients_that_are_there(
     served.text = "[default]\nmax_item_size = 3000\n"
     served.hub.reload()
     assert served.asks(client, request) == answer
+
+
+def test_a_client_that_stops_in_the_middle_of_a_request_is_dropped_and_a_slow_one_is_not(served: Served) -> None:
+    stuck = served.start("[server]\nstall_timeout = 400\n").client()
+    slow = served.client()
+    stuck.sendall(b"set q 0 0 9\r\nab")
+    slow.sendall(b"set q 0 0 9\r\n")
+    served.turns()
+    for _ in range(9):
+        slow.sendall(b"x")
+        served.pass_time(150, 50)
+    assert stuck.recv(1) == b"" and served.connections == 1
+    assert served.asks(slow, b"\r\n") == b"STORED\r\n"
 
 
 @pytest.mark.parametrize("before", ["none", "1h"])

@@ -148,7 +148,7 @@ def test_unix_sockets_are_served_and_left_ones_are_replaced(tmp_path: Path) -> N
             assert child.stdout is not None
             assert f"listens on unix:{path}, 127.0.0.1:".encode() in child.stdout.readline()
             with socket.socket(socket.AF_UNIX) as sock:
-                sock.settimeout(5)
+                sock.settimeout(30)
                 sock.connect(str(path))
                 sock.sendall(b"version\r\n")
                 assert sock.recv(100).startswith(b"VERSION")

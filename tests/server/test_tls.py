@@ -32,6 +32,7 @@ from staniel.server.tls_socket import (
 )
 from tests.support.certificates import Authority, Files, self_signed
 from tests.support.process import Server, run_staniel, running, until
+from tests.support.wire import stats
 
 LOCAL = "127.0.0.1"
 
@@ -70,7 +71,7 @@ def context(place: Place, client: Files | None = None) -> ssl.SSLContext:
 @contextmanager
 def connected(server: Server, wanted: ssl.SSLContext) -> Iterator[ssl.SSLSocket]:
     with (
-        closing(socket.create_connection((LOCAL, server.second_port), 5)) as plain,
+        closing(socket.create_connection((LOCAL, server.second_port), 30)) as plain,
         closing(wanted.wrap_socket(plain, server_hostname="localhost")) as sock,
     ):
         yield sock
@@ -98,7 +99,7 @@ def refused(server: Server, why: str) -> bool:
 def test_plain_and_tls_clients_share_queues(place: Place, server: Server, version: ssl.TLSVersion) -> None:
     wanted = context(place)
     wanted.minimum_version = wanted.maximum_version = version
-    with connected(server, wanted) as sock, closing(socket.create_connection(server.address, 5)) as plain:
+    with connected(server, wanted) as sock, closing(socket.create_connection(server.address, 30)) as plain:
         assert ask(sock, b"set q 0 0 5\r\nhello\r\n") == b"STORED\r\n"
         plain.sendall(b"get q\r\n")
         assert hear(plain, b"END\r\n") == b"VALUE q 0 5\r\nhello\r\nEND\r\n"
@@ -154,7 +155,7 @@ def shake_hands(sock: socket.socket, tls: ssl.SSLObject, incoming: ssl.MemoryBIO
 def test_what_comes_with_the_end_of_the_handshake_is_answered(place: Place, server: Server) -> None:
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = context(place).wrap_bio(incoming, outgoing, server_hostname="localhost")
-    with closing(socket.create_connection((LOCAL, server.second_port), 5)) as sock:
+    with closing(socket.create_connection((LOCAL, server.second_port), 30)) as sock:
         shake_hands(sock, tls, incoming, outgoing)
         tls.write(b"version\r\n")
         sock.sendall(outgoing.read())  # the last of the handshake, and the first request
@@ -165,7 +166,7 @@ def test_what_comes_with_the_end_of_the_handshake_is_answered(place: Place, serv
 def test_a_client_that_says_all_at_once_and_leaves_is_served(place: Place, server: Server) -> None:
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = context(place).wrap_bio(incoming, outgoing, server_hostname="localhost")
-    with closing(socket.create_connection((LOCAL, server.second_port), 5)) as sock:
+    with closing(socket.create_connection((LOCAL, server.second_port), 30)) as sock:
         shake_hands(sock, tls, incoming, outgoing)
         tls.write(b"set q 0 0 1\r\na\r\n")
         with pytest.raises(ssl.SSLWantReadError):
@@ -203,7 +204,7 @@ def test_the_server_says_goodbye(place: Place, server: Server) -> None:
 
 def test_plain_text_on_the_tls_port_is_named_and_not_too_often(server: Server) -> None:
     for _ in range(50):
-        with closing(socket.create_connection((LOCAL, server.second_port), 5)) as sock:
+        with closing(socket.create_connection((LOCAL, server.second_port), 30)) as sock:
             sock.sendall(b"get q\r\n")
             assert sock.recv(100) == b""
     assert refused(server, "plain text on a TLS port")
@@ -212,7 +213,7 @@ def test_plain_text_on_the_tls_port_is_named_and_not_too_often(server: Server) -
 
 @pytest.mark.parametrize("times", range(5))
 def test_tls_on_the_plain_port_is_named(place: Place, server: Server, times: int) -> None:
-    with closing(socket.create_connection(server.address, 5)) as plain, pytest.raises((ssl.SSLError, OSError)):
+    with closing(socket.create_connection(server.address, 30)) as plain, pytest.raises((ssl.SSLError, OSError)):
         context(place).wrap_socket(plain, server_hostname="localhost")
     assert until(lambda: "session.refused" in server.stderr and "TLS on a plain port" in server.stderr)
 
@@ -222,7 +223,7 @@ def test_tls_on_the_plain_port_is_named(place: Place, server: Server, times: int
     [b"\x16", b"\x16\x03\x01\xff\xff" + b"\0" * 70_000, b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00", b"\x16" * 200_000],
 )
 def test_garbage_ends_alone(place: Place, server: Server, garbage: bytes) -> None:
-    with closing(socket.create_connection((LOCAL, server.second_port), 5)) as sock:
+    with closing(socket.create_connection((LOCAL, server.second_port), 30)) as sock:
         try:
             sock.sendall(garbage)
             sock.shutdown(socket.SHUT_WR)
@@ -236,12 +237,12 @@ def test_garbage_ends_alone(place: Place, server: Server, garbage: bytes) -> Non
 
 
 def test_garbage_behind_a_handshake_ends_that_client(place: Place, server: Server) -> None:
-    with closing(socket.create_connection((LOCAL, server.second_port), 5)) as plain:
+    with closing(socket.create_connection((LOCAL, server.second_port), 30)) as plain:
         sock = context(place).wrap_socket(plain, server_hostname="localhost")
         assert ask(sock, b"version\r\n").startswith(b"VERSION ")
         raw = socket.socket(fileno=sock.detach())
         with closing(raw):
-            raw.settimeout(5)
+            raw.settimeout(30)
             raw.sendall(b"\x17\x03\x03\x00\x20" + b"a" * 32)
             while raw.recv(65536):
                 pass
@@ -251,7 +252,7 @@ def test_garbage_behind_a_handshake_ends_that_client(place: Place, server: Serve
 
 def test_half_a_handshake_ends_in_time_and_others_connect_meanwhile(place: Place) -> None:
     with running(place.folder / "server", config=place.config('handshake_timeout = "300ms"')) as server:
-        halves = [socket.create_connection((LOCAL, server.second_port), 5) for _ in range(200)]
+        halves = [socket.create_connection((LOCAL, server.second_port), 30) for _ in range(200)]
         try:
             for sock in halves[::2]:
                 sock.sendall(b"\x16\x03\x01")
@@ -268,9 +269,9 @@ def test_a_server_that_stood_still_hears_what_was_said_in_a_handshake_meanwhile(
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = context(place).wrap_bio(incoming, outgoing, server_hostname="localhost")
     with (
-        running(place.folder / "server", config=place.config('handshake_timeout = "1s"')) as server,
-        closing(socket.create_connection((LOCAL, server.second_port), 5)) as begun,
-        closing(socket.create_connection((LOCAL, server.second_port), 5)) as silent,
+        running(place.folder / "server", config=place.config('handshake_timeout = "3s"')) as server,
+        closing(socket.create_connection((LOCAL, server.second_port), 30)) as begun,
+        closing(socket.create_connection((LOCAL, server.second_port), 30)) as silent,
     ):
         with suppress(ssl.SSLWantReadError):
             tls.do_handshake()
@@ -279,7 +280,7 @@ def test_a_server_that_stood_still_hears_what_was_said_in_a_handshake_meanwhile(
             assert ask(other, b"version\r\n").startswith(b"VERSION ")
         server.signal(signal.SIGSTOP)
         begun.sendall(outgoing.read())
-        time.sleep(1.5)
+        time.sleep(3.5)
         server.signal(signal.SIGCONT)
         incoming.write(begun.recv(65536))
         shake_hands(begun, tls, incoming, outgoing)
@@ -322,7 +323,7 @@ def test_openssl_reads_and_writes(place: Place, server: Server) -> None:
 
 def serial(server: Server) -> bytes:
     """Of the certificate that the server shows now."""
-    with closing(socket.create_connection((LOCAL, server.second_port), 5)) as plain:
+    with closing(socket.create_connection((LOCAL, server.second_port), 30)) as plain:
         wanted = ssl._create_unverified_context()
         with closing(wanted.wrap_socket(plain)) as sock:
             shown = sock.getpeercert(binary_form=True)
@@ -449,7 +450,7 @@ def test_every_listener_speaks_it(place: Place) -> None:
         ]
         for port, (line, wanted) in zip(ports, asked, strict=True):
             with (
-                closing(socket.create_connection((LOCAL, port), 5)) as plain,
+                closing(socket.create_connection((LOCAL, port), 30)) as plain,
                 closing(context(place).wrap_socket(plain, server_hostname="localhost")) as sock,
             ):
                 sock.sendall(line)
@@ -461,7 +462,7 @@ def test_a_stop_answers_and_says_goodbye(place: Place, server: Server) -> None:
         sock.suppress_ragged_eofs = False
         assert ask(sock, b"set q 0 0 1\r\na\r\n") == b"STORED\r\n"
         sock.sendall(b"get r/t=60000\r\n")
-        time.sleep(0.1)
+        assert until(lambda: stats(server.address).get("queue_r_waiters") == "1")
         server.signal(signal.SIGTERM)
         assert hear(sock, b"END\r\n") == b"END\r\n"
         assert sock.recv(10) == b""

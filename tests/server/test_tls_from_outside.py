@@ -54,7 +54,7 @@ class Served(Struct):
 
     def connect(self, listener: str) -> ssl.SSLSocket:
         context = ssl.create_default_context(cafile=str(self.authority))
-        plain = socket.create_connection((LOCAL, self.secure[listener]), 5)
+        plain = socket.create_connection((LOCAL, self.secure[listener]), 30)
         return context.wrap_socket(plain, server_hostname="localhost")
 
 

@@ -55,7 +55,7 @@ def serving(*command: str, umask: int = -1) -> Iterator[subprocess.Popen[bytes]]
 
 def answers(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX) as sock:
-        sock.settimeout(5)
+        sock.settimeout(30)
         try:
             sock.connect(str(path))
         except OSError:

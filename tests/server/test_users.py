@@ -100,7 +100,7 @@ def stack() -> Iterator[ExitStack]:
 
 
 def connect(stack: ExitStack, server: Server, user: str = "") -> Client:
-    client = Client(stack.enter_context(closing(socket.create_connection(server.address, 5))))
+    client = Client(stack.enter_context(closing(socket.create_connection(server.address, 30))))
     if user:
         assert client.login(user) == "STORED\r\n"
     return client
@@ -353,11 +353,11 @@ def test_a_long_frame_of_a_client_that_is_no_user_is_not_kept(tmp_path: Path, st
     with running(tmp_path, config=users().replace('token_file = "token"', "") + "[thrift]\nport = 0\n") as server:
         for size in (64 << 10) + 1, 8 << 20:
             client = Client(
-                stack.enter_context(closing(socket.create_connection(("127.0.0.1", server.second_port), 5)))
+                stack.enter_context(closing(socket.create_connection(("127.0.0.1", server.second_port), 30)))
             )
             client.sock.sendall(struct.pack(">I", size) + b"x" * 1000)
             assert client.sock.recv(100) == b"", "hung up on before it is all there"
-        client = Client(stack.enter_context(closing(socket.create_connection(("127.0.0.1", server.second_port), 5))))
+        client = Client(stack.enter_context(closing(socket.create_connection(("127.0.0.1", server.second_port), 30))))
         client.sock.sendall(struct.pack(">I", 64 << 10) + b"x" * 1000)
         client.sock.settimeout(0.2)
         with pytest.raises(TimeoutError):
@@ -522,7 +522,7 @@ def test_certificates_are_users(tmp_path: Path, stack: ExitStack) -> None:
             client = authority.issue(name)
             context = ssl.create_default_context(cafile=str(authority.path))
             context.load_cert_chain(client.certificate, client.key)
-            plain = stack.enter_context(closing(socket.create_connection(("127.0.0.1", port), 5)))
+            plain = stack.enter_context(closing(socket.create_connection(("127.0.0.1", port), 30)))
             sock = stack.enter_context(closing(context.wrap_socket(plain, server_hostname="localhost")))
             sock.sendall(line)
             assert sock.recv(1000) == wanted

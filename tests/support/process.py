@@ -23,7 +23,7 @@ from tests.support import starter
 from tests.support.ready import is_readable
 
 START_SECONDS_MAX = 60.0
-STOP_SECONDS_MAX = 5.0
+STOP_SECONDS_MAX = 30.0  # it takes milliseconds; the machine may be busy
 POLL_SECONDS = 0.005
 GREETING = re.compile(
     r"staniel (?P<version>\S+) listens on (?P<host>\S+):(?P<port>\d+)(?:, \S+:(?P<second>\d+))?(?:, \S+)*"
@@ -152,7 +152,7 @@ class Server:
         return code
 
     def stop(self) -> None:
-        """As an operator does it: SIGTERM, and the exit code is 0 within seconds."""
+        """As an operator does it: SIGTERM, and the exit code is 0."""
         self.signal(signal.SIGTERM)
         assert self.wait() == 0, self.stderr
 

@@ -8,7 +8,7 @@ import ast
 import builtins
 import re
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, lru_cache
 
 import pytest
 
@@ -61,11 +61,17 @@ MEND_LOCAL = "Call the local what it holds: `for queue in queues`, not `for each
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
+@lru_cache(maxsize=1)
+def nodes_of(text: str) -> tuple[ast.AST, ...]:
+    """Return what stands in a file. The last one is kept: all words are looked for in a file before the next."""
+    return tuple(ast.walk(ast.parse(text)))
+
+
 def functions_called(word: str, text: str) -> list[str]:
     """Return a finding for each function of a file whose whole name is `word`."""
     return [
         f"{node.lineno}: `{node.name}` does not say its object"
-        for node in ast.walk(ast.parse(text))
+        for node in nodes_of(text)
         if isinstance(node, Function) and node.name.strip("_") == word
     ]
 
@@ -74,7 +80,7 @@ def locals_called(word: str, text: str) -> list[str]:
     """Return a finding for each place of a file that gives the name `word` to a local or a parameter."""
     return [
         f"{node.lineno}: `{word}` does not say what it holds"
-        for node in ast.walk(ast.parse(text))
+        for node in nodes_of(text)
         if (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id == word)
         or (isinstance(node, ast.arg) and node.arg == word)
     ]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from itertools import count
 from queue import Empty
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from amqp.protocol import queue_declare_ok_t
@@ -95,9 +97,10 @@ class Channel(virtual.Channel):
     supports_fanout = True
     exchange_types = EXCHANGE_TYPES
     body_encoding = None
-    from_transport_options = ("deadletter_queue", "dead_letter_queue", "broadcast_ttl_s")
+    from_transport_options = ("deadletter_queue", "dead_letter_queue", "broadcast_ttl_s", "queue_weights")
     dead_letter_queue: str | None = "dead_letters"  # for rejected items and those that are not messages
     broadcast_ttl_s: int = 60  # the life of a message of an exchange that copies
+    queue_weights: Mapping[str, Any] = MappingProxyType({})  # a queue that is not named has 1
 
     closed: bool
 
@@ -241,14 +244,22 @@ class Channel(virtual.Channel):
     # consume
 
     def basic_consume(self, queue: str, no_ack: bool, callback: Any, consumer_tag: str, **options: Any) -> None:
+        weight = self._weight_of(queue)
         consumer = Consumer(queue, bool(no_ack), callback)
         self._tag_to_queue[consumer_tag] = queue
         self._active_queues.append(queue)
         self._consumers.add(consumer_tag)
         self._by_tag[consumer_tag] = consumer
         for name in self._names_of(queue):
-            self.reader.add(name, consumer)
+            self.reader.add(name, consumer, weight)
         self.refill()
+
+    def _weight_of(self, queue: str) -> int:
+        """Return the weight of a queue. Raises ValueError, which ends a worker that is told nonsense."""
+        weight: Any = self.queue_weights.get(queue, 1)
+        if not isinstance(weight, int) or weight < 1:
+            raise ValueError(f"queue_weights: the weight of {queue!r} is {weight!r}, not a whole number from 1 on")
+        return int(weight)
 
     def basic_cancel(self, consumer_tag: str) -> None:
         consumer = self._by_tag.pop(consumer_tag, None)

@@ -13,7 +13,7 @@ opens items without a wait and ends them by id. Closing a watch loses nothing; c
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from enum import Enum
 from typing import Any, NamedTuple
@@ -59,9 +59,12 @@ class Delivery(NamedTuple):
 class Lane:
     """A queue of the server that a consumer reads."""
 
-    def __init__(self, name: str, consumer: Consumer) -> None:
+    def __init__(self, name: str, consumer: Consumer, weight: int = 1) -> None:
         self.name = name
         self.consumer = consumer
+        self.weight = weight
+        self.turn = 0  # the lane with most is asked next; asking costs the weights of all
+        self.chosen_last = 0  # the number of its last turn
         self.state = LaneState.READY
         self.asked = 0  # outstanding requests for an item
         self.is_cancelled = False
@@ -73,6 +76,24 @@ class Lane:
     def retry_later(self) -> None:
         self.state = LaneState.RESTING
         self.ready_at = time.monotonic() + REST_S
+
+
+def share_out(lanes: list[Lane], credit: int) -> Counter[Lane]:
+    """Return how many items to request of each lane, by their weights over this and later calls: weights of 3 and 1
+    make `aaba`, not `aaab`. No lane gets more than BURST outstanding requests.
+    """
+    counts: Counter[Lane] = Counter()
+    for _ in range(credit):
+        open_lanes = [lane for lane in lanes if lane.asked + counts[lane] < BURST]
+        if not open_lanes:
+            break
+        for lane in open_lanes:
+            lane.turn += lane.weight
+        chosen = max(open_lanes, key=lambda lane: (lane.turn, -lane.chosen_last))
+        chosen.turn -= sum(lane.weight for lane in open_lanes)
+        chosen.chosen_last = 1 + max(lane.chosen_last for lane in open_lanes)
+        counts[chosen] += 1
+    return counts
 
 
 class Holder:
@@ -111,10 +132,10 @@ class Reader:
         self.holders: list[Holder] = []
         self._open_wire = open_wire
         self._drop_wire = drop_wire
-        self._next = 0
 
-    def add(self, name: str, consumer: Consumer) -> None:
-        self.lanes.append(Lane(name, consumer))
+    def add(self, name: str, consumer: Consumer, weight: int = 1) -> None:
+        """Read a queue of the server for a consumer. `weight`: its share while other queues have items, too."""
+        self.lanes.append(Lane(name, consumer, weight))
 
     def cancel(self, consumer: Consumer) -> None:
         """Stop reading for a consumer, and hand back its undelivered items in their order."""
@@ -145,32 +166,26 @@ class Reader:
                 logger.warning("while a consumer was cancelled: %s", error)
 
     def refill(self, credit: int | None) -> None:
-        """Request up to `credit` items (None: any number), a share for each ready lane, and watch the empty ones."""
+        """Request up to `credit` items (None: any number) of the ready lanes by their weights; watch the empty ones."""
         now = time.monotonic()
-        lanes = self.lanes
-        for lane in lanes:
+        for lane in self.lanes:
             if lane.state is LaneState.RESTING and now >= lane.ready_at:
                 lane.state = LaneState.READY
             if lane.state is LaneState.EMPTY and not lane.asked:
                 self._watch(lane)
-        ready = [lane for lane in lanes if lane.state is LaneState.READY]
+        ready = [lane for lane in self.lanes if lane.state is LaneState.READY]
         if not ready:
             return
-        at = self._next % len(ready)
-        if credit is not None:
-            waiting = sum(not delivery.lane.consumer.no_ack for delivery in self.inbox)
-            credit -= waiting + sum(lane.asked for lane in lanes if not lane.consumer.no_ack)
-        left, is_asked = len(ready), False
-        for lane in ready[at:] + ready[:at]:
-            room = BURST - lane.asked - (len(self.inbox) if lane.consumer.no_ack or credit is None else 0)
-            if credit is not None and not lane.consumer.no_ack:
-                room = min(room, -(-credit // left))
-                credit -= max(0, room)
-            left -= 1
-            if room > 0:
-                self._next += not is_asked  # the next time that there is credit, another lane comes first
-                is_asked = True
+        limited = [] if credit is None else [lane for lane in ready if not lane.consumer.no_ack]
+        for lane in ready:
+            room = BURST - lane.asked - len(self.inbox)
+            if lane not in limited and room > 0:
                 self._ask(lane, room)
+        if credit is not None and limited:
+            waiting = sum(not delivery.lane.consumer.no_ack for delivery in self.inbox)
+            asked = sum(lane.asked for lane in self.lanes if not lane.consumer.no_ack)
+            for lane, count in share_out(limited, credit - waiting - asked).items():
+                self._ask(lane, count)
 
     def open_item(self, name: str, consumer: Consumer) -> Delivery | None:
         """Open one item and return it, None if there is none now."""

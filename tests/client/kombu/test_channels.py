@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import socket
@@ -18,6 +19,7 @@ from tests.support.process import Server
 
 pytestmark = pytest.mark.programs("python:kombu")
 Connect = Callable[..., Any]
+WEIGHTS = {"a": 3, "b": 1, "c": 1}
 
 
 def drained(connection: Any, messages: int, into: list[Any]) -> list[Any]:
@@ -99,6 +101,47 @@ def test_queues_take_turns_however_often_the_loop_looks_for_more(
         message.channel.refill()
         message.ack()
     assert [message.payload for message in got].count("b") == 4
+
+
+@pytest.mark.parametrize("prefetch", [1, 8])
+def test_a_queue_of_three_times_the_weight_gets_three_of_four_turns(
+    kombu: Any, connected: Connect, shared: Server, prefetch: int
+) -> None:
+    heavy, light = f"heavy.{prefetch}", f"light.{prefetch}"
+    connection = connected(shared, transport_options={"queue_weights": {heavy: 3}})
+    publish(connection, heavy, *["heavy"] * 30)
+    publish(connection, light, *["light"] * 30)
+    got = consume(kombu, connection, heavy, light, prefetch=prefetch)
+    for number in range(prefetch + 16):
+        drained(connection, number + 1, got)[number].ack()
+    # All that is asked first is asked of the first queue, before the second one is consumed.
+    assert [message.payload for message in got[prefetch : prefetch + 16]].count("heavy") == 12
+
+
+def test_an_empty_queue_leaves_its_turns_to_others(kombu: Any, connected: Connect, shared: Server) -> None:
+    connection = connected(shared, transport_options={"queue_weights": {"empty": 1000}})
+    publish(connection, "not empty", *range(8))
+    got = consume(kombu, connection, "empty", "not empty", prefetch=1)
+    for number in range(1, 9):
+        drained(connection, number, got)[-1].ack()
+
+
+def test_weights_are_shared_out_evenly_over_time_and_never_beyond_what_a_connection_is_asked_for() -> None:
+    consuming = importlib.import_module("staniel.client.kombu.consuming")
+    lanes = [consuming.Lane(name, consuming.Consumer(name, False, None), weight) for name, weight in WEIGHTS.items()]
+    turns = [lane.name for _ in range(12) for lane in consuming.share_out(lanes, 1)]
+    assert "".join(turns) == "abacaabacaab"
+    assert sum(consuming.share_out(lanes, 1000).values()) == 3 * consuming.BURST
+    assert consuming.share_out(lanes, -1) == {}
+
+
+@pytest.mark.parametrize("weight", [0, -1, 1.5, "2"])
+def test_a_weight_that_is_no_number_from_one_on_is_refused(
+    kombu: Any, connected: Connect, shared: Server, weight: Any
+) -> None:
+    connection = connected(shared, transport_options={"queue_weights": {"odd": weight}})
+    with pytest.raises(ValueError, match=r"queue_weights: the weight of 'odd' is "):
+        consume(kombu, connection, "odd")
 
 
 def test_a_requeued_message_comes_again_and_says_so(kombu: Any, connected: Connect, shared: Server) -> None:

@@ -55,21 +55,25 @@ ResultHandler._make_process_result = make_one_that_stops
 HELD_MAX = 8  # two processes or threads, four times as many messages ahead
 
 
-def application(server: Server, **settings: Any) -> Any:
-    """A producer's application, which knows the tasks by name."""
+def application(broker: Server | str, **settings: Any) -> Any:
+    """A producer's application, which knows the tasks by name. `broker`: a server of ours, or a URL."""
     importlib.import_module("staniel.kombu")
-    app = importlib.import_module("celery").Celery("producer", broker=url(server), set_as_current=False)
+    app = importlib.import_module("celery").Celery("producer", broker=url_of(broker), set_as_current=False)
     app.conf.update(**settings)
     return app
+
+
+def url_of(broker: Server | str) -> str:
+    return broker if isinstance(broker, str) else url(broker)
 
 
 class Workers:
     """Worker processes in one folder; what they have done is counted."""
 
-    def __init__(self, folder: Path, server: Server, pool: str, more: str = "", **environment: str) -> None:
+    def __init__(self, folder: Path, broker: Server | str, pool: str, more: str = "", **environment: str) -> None:
         self.folder = folder
         (folder / "tasks.py").write_text(TASKS + more)
-        self._environment = {**os.environ, "BROKER": url(server), **environment}
+        self._environment = {**os.environ, "BROKER": url_of(broker), **environment}
         self._command = [sys.executable, "-m", "celery", "-A", "tasks", "worker", "-P", pool, "-c", "2", "-n", "w@test"]
         self._command += ["-l", "INFO", "--without-heartbeat"]
         self.process: subprocess.Popen[bytes] | None = None
@@ -101,9 +105,9 @@ class Workers:
 
 
 @contextmanager
-def working(folder: Path, server: Server, pool: str, more: str = "", **environment: str) -> Iterator[Workers]:
+def working(folder: Path, broker: Server | str, pool: str, more: str = "", **environment: str) -> Iterator[Workers]:
     """A running worker, whose tasks are TASKS and `more`."""
-    workers = Workers(folder, server, pool, more, **environment)
+    workers = Workers(folder, broker, pool, more, **environment)
     workers.start()
     try:
         yield workers

@@ -20,6 +20,7 @@ from staniel.broker.operations.pauses import Pauses
 from staniel.broker.status import ServerStatus, StatusControl
 from staniel.broker.users import is_unguarded
 from staniel.broker.wall_clock import WallClock
+from staniel.compiled import BUILD
 from staniel.journal.disk.file_system import FileSystemFlaw
 from staniel.journal.disk.fs import SHORT_ERRNOS
 from staniel.journal.spool import Spool
@@ -325,7 +326,7 @@ class HealthCheck:
         severities = {reason.severity for reason in reasons}
         is_ready = Severity.NOT_READY not in severities
         status = self._status.reported.value.lower()
-        return Health(is_ready, is_ready and Severity.REFUSES not in severities, status, reasons)
+        return Health(is_ready, is_ready and Severity.REFUSES not in severities, status, reasons, BUILD)
 
     def reasons_of_server(self, now_ms: int) -> list[HealthReason]:
         """Return the reasons that are not about queues."""

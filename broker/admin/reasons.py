@@ -67,10 +67,11 @@ class HealthReason(Struct, frozen=True):
 
 class Health(Struct, frozen=True):
     """The health of a server. `ready`: consumers are served, so a load balancer may send clients. `ready_for_puts`:
-    nothing is refused.
+    nothing is refused. `build`: plain Python or compiled; empty for an unauthenticated client.
     """
 
     ready: bool
     ready_for_puts: bool
     status: str
     reasons: list[HealthReason]
+    build: str = ""

@@ -272,7 +272,8 @@ def health(live: Live) -> None:
     shown = convert(reply, Health)
     if not live.print_json(reply):
         ready = "ready" if shown.ready_for_puts else "some requests are refused" if shown.ready else "not ready"
-        click.echo(f"{ready}, status {printable(shown.status)}")
+        build = f" ({printable(shown.build)})" if shown.build else ""
+        click.echo(f"{ready}, status {printable(shown.status)}{build}")
         for reason in shown.reasons:
             click.echo(f"{reason.severity.value}: {printable(reason.text)}")
             click.echo(f"  to mend it: {printable(reason.mend)}")

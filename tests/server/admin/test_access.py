@@ -46,6 +46,7 @@ def test_who_has_not_said_who_it_is_hears_what_kind_of_thing_is_wrong_and_no_nam
     for headers in ({}, {"authorization": "Bearer wrong"}, {"cookie": "staniel=1"}):
         reply = operator.ask("GET", "/health/ready?for=puts", **headers)
         assert reply.status == 503 and (reply.json["ready_for_puts"], reply.json["status"]) == (False, "readonly")
+        assert reply.json["build"] == ""
         found = {each["name"]: (each["severity"], each["text"]) for each in reply.json["reasons"]}
         assert found["status"] == ("refuses", "status") and found["queues_paused"] == ("warning", "queues paused")
         assert b"orders" not in reply.body and str(server.spool).encode() not in reply.body

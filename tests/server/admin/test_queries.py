@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from staniel.compiled import BUILD
 from tests.server.admin.asking import Operator
 from tests.support.process import Server, running
 from tests.support.wire import Wire
@@ -156,7 +157,8 @@ def test_a_queue_whose_file_name_is_no_utf_8_is_shown(tmp_path: Path) -> None:
 
 def test_health_says_what_is_wrong_and_what_mends_it(server: Server, operator: Operator) -> None:
     assert operator.get("/health/live") == {"status": "ok"}
-    assert operator.get("/health/ready")["ready"] is True
+    health = operator.get("/health/ready")
+    assert health["ready"] is True and health["build"] == operator.get("/api/server")["build"] == BUILD
     assert operator.post("/api/status", {"status": "readonly"}) == {"status": "readonly"}
     reply = operator.ask("GET", "/health/ready")
     assert reply.status == 200 and reply.json["ready"] is True, "consumers can still drain it"

@@ -21,6 +21,7 @@ import pytest
 
 from staniel.broker.config.load import parse
 from staniel.broker.passwords import hash_password
+from staniel.compiled import BUILD
 from staniel.server.text import human_duration, human_size, printable, printable_bytes
 from tests.server.admin.asking import Operator
 from tests.support.process import STANIEL, START_SECONDS_MAX, Server, run_staniel, running
@@ -157,11 +158,11 @@ def test_what_a_start_could_not_read_is_in_health_until_the_next_one(server: Ser
     assert f"journal.damaged: {journal.name}" in ended.stdout and f"{server.spool}/.staniel/damaged" in ended.stdout
     server.stop()
     server.start()
-    assert say(server, "health") == "ready, status up\n"
+    assert say(server, "health") == f"ready, status up ({BUILD})\n"
 
 
 def test_health_and_status_tell_what_is_refused_and_what_mends_it(server: Server) -> None:
-    assert say(server, "health") == "ready, status up\n"
+    assert say(server, "health") == f"ready, status up ({BUILD})\n"
     assert "status:        up\n" in say(server, "status")
     assert say(server, "status", "readonly") == "status readonly\n"
     for options, what in (([], "to mend it: staniel status up"), (["--json"], '"ready_for_puts": false')):

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from staniel.broker.version import VERSION
+from staniel.compiled import BUILD
 from tests.server.admin.asking import Operator
 from tests.server.page.conftest import Opened
 from tests.support.process import Server, running, until
@@ -387,6 +389,11 @@ def test_settings_are_shown_as_a_file_says_them(server: Server, operator: Operat
         page.wait_for_selector(f"h1:has-text('{name}')")
         page.wait_for_selector(f"tr:has-text('sync_journal') td:text-is('{shown}')")
         page.wait_for_selector("tr:has-text('max_deliveries') td:text-is('none')")
+
+
+def test_the_page_names_the_build_that_runs(opened: Opened) -> None:
+    page = opened.go()
+    page.wait_for_selector(f".foot span:text-is('Staniel {VERSION}, {BUILD}')")
 
 
 @pytest.mark.parametrize("path", ["", "#/queues/q", "#/queues/q/open", "#/queues/q/journal", "#/queues/q/settings"])

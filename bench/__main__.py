@@ -20,14 +20,14 @@ from staniel.bench.harness.process import StartFailed, exit_on_signals, running
 from staniel.bench.peers import figures, generator
 from staniel.bench.peers.figures import Row
 from staniel.bench.peers.rounds import Arena, Run, planned, play, watched
-from staniel.bench.peers.servers import DEFAULT_SERVER, OURS, PEERS, ours, present
+from staniel.bench.peers.servers import DEFAULT_SERVER, LIMIT, OURS, PEERS, ours, why_absent
 from staniel.bench.peers.workloads import WORKLOADS, Workload
 
 QUICK_ROUNDS = 3
 QUICK_SHARE = 6
 QUICK_SECONDS_MAX = 100.0
 NO_SERVER = "none"
-ONLY_IF_NAMED = ("rabbitmq", "limit")  # each of its runs starts for five seconds; it is a bound and no server
+ONLY_IF_NAMED = ("rabbitmq", LIMIT)  # each of its runs starts for five seconds; it is a bound and no server
 
 
 class Outcome(Struct, frozen=True):
@@ -53,6 +53,7 @@ class Outcome(Struct, frozen=True):
     metavar="NAMES",
     help="Servers to compare with, between commas; 'none': no server.",
 )
+@click.option("--limit", is_flag=True, help="Compare with the least that one thread can do, too: peers/limit.c.")
 @click.option("--only", multiple=True, metavar="NAME", help="A workload of --list; may be given again.")
 @click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="How often each is run.")
 @click.option("--quick", is_flag=True, help=f"{QUICK_ROUNDS} rounds of 1/{QUICK_SHARE} the work, in two minutes.")
@@ -71,6 +72,7 @@ class Outcome(Struct, frozen=True):
 def main(
     server: str,
     peers: str,
+    limit: bool,
     only: tuple[str, ...],
     rounds: int,
     quick: bool,
@@ -90,7 +92,7 @@ def main(
         return
     if quick:
         workloads, rounds = [smaller(one) for one in workloads], min(rounds, QUICK_ROUNDS)
-    contestants = [*our_contestant(server), *chosen_peers(peers)]
+    contestants = [*our_contestant(server), *chosen_peers(peers, limit)]
     if not contestants:
         raise click.UsageError("nothing to measure: no server and no peer")
     arena = Arena(built_generator(), folder.resolve(), *cores())
@@ -135,17 +137,19 @@ def our_contestant(server: str) -> list[Contestant]:
         raise click.UsageError(f"--server: {error}") from None
 
 
-def chosen_peers(names: str) -> list[Contestant]:
+def chosen_peers(names: str, with_limit: bool) -> list[Contestant]:
     """Return the requested peers that are installed; print a line for each that is not."""
     known = {one.name: one for one in PEERS}
-    wanted = [] if names == "none" else names.split(",")
+    wanted = [] if names == NO_SERVER else names.split(",")
+    wanted += [LIMIT] if with_limit and LIMIT not in wanted else []
     for name in wanted:
         if name not in known:
             raise click.UsageError(f"no peer {name!r}; there are: {', '.join(known)}")
-    for name in wanted:
-        if not present(known[name]):
-            click.echo(f"left out: {name} ({known[name].program} is not on the PATH)", err=True)
-    here = [known[name] for name in wanted if present(known[name])]
+    absent = {name: why_absent(known[name]) for name in wanted}
+    for name, why in absent.items():
+        if why:
+            click.echo(f"left out: {name} ({why})", err=True)
+    here = [known[name] for name in wanted if not absent[name]]
     for one in here:
         if Sync.DURABLE not in one.promises():
             click.echo(f"left out of durable rows: {one.name} (this version cannot sync before an answer)", err=True)

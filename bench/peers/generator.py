@@ -17,7 +17,7 @@ PARTS = (SOURCE, *sorted(SOURCE.parent.glob("wire_*.h")))
 BUILD = SOURCE.parent / ".build"
 COMPILER = os.environ.get("CC", "cc")
 SHARED = ("-shared", "-fPIC")
-NO_COMPILER = "no C compiler: the load generator is a C program, so install cc (gcc or clang), or set CC to one"
+NO_COMPILER = "{source} needs a C compiler: install cc (gcc or clang), or set CC to one"
 
 IDLE_MS = 5_000
 TIMEOUT_SECONDS = 60
@@ -79,7 +79,7 @@ def built(sources: tuple[Path, ...], program: Path, compiler: str = COMPILER, fl
     if program.exists() and program.stat().st_mtime > max(part.stat().st_mtime for part in sources):
         return program
     if shutil.which(compiler) is None:
-        raise CannotBuild(NO_COMPILER)
+        raise CannotBuild(NO_COMPILER.format(source=sources[0].name))
     program.parent.mkdir(parents=True, exist_ok=True)
     fresh = program.with_name(f"{program.name}.new")
     command = [compiler, "-O2", "-Wall", "-Wextra", *flags, "-o", str(fresh), str(sources[0])]

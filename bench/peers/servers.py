@@ -20,9 +20,11 @@ from msgspec import structs
 
 from staniel.bench.harness.contestant import ROOT, Contestant, Launch, Sync, first_line
 from staniel.bench.peers import generator
+from staniel.bench.peers.generator import CannotBuild
 
 LIMIT_SOURCE = generator.SOURCE.with_name("limit.c")
 OURS = "ours"
+LIMIT = "limit"
 DEFAULT_SERVER = (
     f"{shlex.quote(sys.executable)} -m staniel.server serve --port {{port}} --spool {{dir}} --sync {{sync}}"
 )
@@ -136,11 +138,14 @@ def _rabbitmq(launch: Launch) -> list[str]:
     return ["env", *(f"{name}={value}" for name, value in settings.items()), "sh", "-c", _RABBITMQ_START, _RABBITMQ]
 
 
+def limit_program() -> Path:
+    """Return the program of limit.c, which is compiled if need be. Raises CannotBuild."""
+    return generator.built((LIMIT_SOURCE,), generator.BUILD / LIMIT)
+
+
 def _limit(launch: Launch) -> list[str]:
-    """Return the command line of limit.c, which is compiled if need be. Raises CannotBuild."""
-    program = generator.built((LIMIT_SOURCE,), generator.BUILD / "limit")
     sync = "always" if launch.sync is Sync.DURABLE else "os"
-    return [str(program), str(launch.port), str(launch.folder / "journal"), sync]
+    return [str(limit_program()), str(launch.port), str(launch.folder / "journal"), sync]
 
 
 PEERS = (
@@ -157,9 +162,20 @@ PEERS = (
         version_program="rabbitmqctl",
         start_seconds_max=60.0,
     ),
-    Contestant("limit", "memcache", generator.COMPILER, _limit, described=LIMIT_SOURCE.name),
+    Contestant(LIMIT, "memcache", generator.COMPILER, _limit, described=LIMIT_SOURCE.name),
 )
 
 
 def present(contestant: Contestant) -> bool:
     return shutil.which(contestant.program) is not None
+
+
+def why_absent(contestant: Contestant) -> str:
+    """Return why a peer cannot take part here; empty if it can. The limit is compiled now if need be."""
+    if contestant.name != LIMIT:
+        return "" if present(contestant) else f"{contestant.program} is not on the PATH"
+    try:
+        limit_program()
+    except CannotBuild as error:
+        return str(error)
+    return ""

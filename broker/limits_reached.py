@@ -1,5 +1,5 @@
 """Counts of how often each limit was reached: for the statistics, for /metrics, and for the log where no other event
-reports it. docs/config.md has one table of all limits.
+reports it. docs/limits.md has one table of all limits.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ def main() -> None:
     server has acknowledged.
 
     All commands except `serve`, `ping` and those on files ask a running server: --spool FOLDER names it (for its own
-    user and root), or --config FILE, or --url and its [admin] port. docs/admin.md shows them.
+    user and root), or --config FILE, or --url and its [admin] port. docs/commands.md shows them.
     """
 
 

@@ -1,4 +1,4 @@
-"""docs/client.md: each of its examples runs against a real server, and its table has every call."""
+"""The pages of the client: each of their examples runs against a real server, and their tables have every call."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from tests.support.process import running
 from tests.support.wire import Wire
 
 ROOT = Path(__file__).resolve().parents[2]
-TEXT = (ROOT / "docs" / "client.md").read_text("utf-8")
+PAGES = ("client.md", "client-servers.md", "client-jobs.md")
+TEXT = "\n".join((ROOT / "docs" / name).read_text("utf-8") for name in PAGES)
 BLOCK = re.compile(r"(?:^    .*\n|^\n(?=    ))+", re.MULTILINE)
 PRELUDE = 'import staniel.client\nclient = staniel.client.Client("127.0.0.1", 22133)\n'
+TRIO = "staniel.client.aio import Client"
 JOBS = "[workq]\nport = 0\n"
 SHOWN = {"resize 17.png": "b'resize 17.png' 0 ", "monitor(": "b'a'\nb'b'\n", '"reports"]': "reports b'of May'"}
 
@@ -33,7 +35,8 @@ def test_there_are_examples_of_each_kind_of_client() -> None:
     for what in (
         "staniel.client import Client",
         "asyncio.run",
-        "trio.run",
+        "MultiClient(",
+        "Jobs(",
         "Pool(",
         "monitor(",
         "confirm(",
@@ -64,8 +67,11 @@ def test_an_example_runs_as_it_stands(number: int, tmp_path: Path) -> None:
             assert shown in done.stdout, example
 
 
-def test_the_asyncio_example_runs_on_trio(tmp_path: Path) -> None:
+@pytest.mark.parametrize("names", [TRIO, "staniel.client import connect", "staniel.client import TrioClient"])
+def test_the_asyncio_example_runs_on_trio_under_each_name(names: str, tmp_path: Path) -> None:
     (example,) = [each for each in examples() if "asyncio.run" in each]
+    assert "`trio.run(main)`" in TEXT and (names == TRIO or f"`staniel.client.{names.split()[-1]}`" in TEXT)
+    example = example.replace(f"from {TRIO}", f"from {names} as Client")
     with running(tmp_path) as server:
         program = (
             example.replace("22133", str(server.port))

@@ -61,6 +61,13 @@ def test_every_command_and_option_that_a_document_names_is_there(path: Path) -> 
     assert {each: why for each in whole if (why := why_wrong(each))} == {}
 
 
+def test_the_page_of_commands_has_a_row_for_each_command_of_the_parser() -> None:
+    text = (ROOT / "docs" / "commands.md").read_text("utf-8").partition("| command |")[2].partition("\n\n")[0]
+    quoted = [each for row in text.splitlines() for each in re.findall(r"`([^`]+)`", row.split(" | ")[0])]
+    told = {each.split()[0] for each in quoted}
+    assert told - {"show", "diff", "import-kestrel"} == {*main.list_commands(click.Context(main))}
+
+
 def test_the_look_at_commands_finds_many_and_sees_what_is_wrong() -> None:
     assert sum(len(list(commands(path))) for path in DOCUMENTS) > 150
     assert (

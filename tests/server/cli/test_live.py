@@ -563,8 +563,8 @@ VARYING = re.compile(r"\d+ (?:ms|s|m \d+ s)\b|127\.0\.0\.1:\d+|\d{4}-\d\d-\d\d \
 
 
 def test_the_transcript_of_the_document_is_what_the_commands_say(server: Server) -> None:
-    document = (Path(__file__).parents[3] / "docs" / "admin.md").read_text("utf-8")
-    transcript = document.partition("## The command line")[2].partition("```console\n")[2].partition("```")[0]
+    document = (Path(__file__).parents[3] / "docs" / "commands.md").read_text("utf-8")
+    transcript = document.partition("```console\n")[2].partition("```")[0]
     commands = [piece.partition("\n")[::2] for piece in re.split(r"^\$ ", transcript, flags=re.MULTILINE)[1:]]
     assert len(commands) > 10
     environment = {**os.environ, "STANIEL_SPOOL": str(server.spool)}

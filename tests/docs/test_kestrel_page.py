@@ -1,4 +1,4 @@
-"""docs/kestrel-migration.md: its short form, run on a spool that Kestrel could have left."""
+"""docs/howto/kestrel.md: its commands, run on a spool that Kestrel could have left."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from tests.support.transcripts import free_port
 from tests.support.wire import Wire, drain
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "kestrel-migration.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "howto" / "kestrel.md").read_text("utf-8")
 
 
 def test_coming_from_kestrel_serves_the_adopted_copy_and_leaves_kestrels_folder_alone(tmp_path: Path) -> None:
-    section = PAGE.partition("\n## In short\n")[2].partition("\n## ")[0]
-    commands = re.findall(r"^    staniel (.+?)(?:  +#.*)?$", section, re.MULTILINE)
+    commands = re.findall(r"^    staniel (.+?)(?:  +#.*)?$", PAGE, re.MULTILINE)
     assert [command.split()[0] for command in commands] == ["config", "config", "adopt", "serve"]
     old, new = tmp_path / "kestrel", tmp_path / "staniel"
     with running(tmp_path / "old", config="[default]\njournal_dialect = 'kestrel-2.4'\n") as kestrel:

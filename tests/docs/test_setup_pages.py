@@ -325,4 +325,5 @@ def test_every_page_is_run_here_or_by_its_commands_on_a_server() -> None:
     from tests.docs.test_howto import RUN
 
     here = {"install.md", "systemd.md", "container.md", "size.md", "test-the-disk.md", "kubernetes.md"}
+    here |= {"secure.md", "backup.md", "kestrel.md"}  # by test_security_page, test_transcripts, test_kestrel_page
     assert {path.name for path in HOWTO.glob("*.md")} == here | set(RUN)

@@ -46,7 +46,7 @@ def test_the_transcript_of_a_backup_is_what_the_commands_say(tmp_path: Path) -> 
     with running(tmp_path / "run") as server, Wire(server.address) as wire:
         assert wire.put("jobs", b"1") == wire.put("mail", b"2") == wire.put("mail", b"3") == b"STORED"
         names = {"/mnt/backups": str(tmp_path / "copies"), "/var/lib/staniel": str(server.spool)}
-        for command, said in transcript("backup.md", 0):
+        for command, said in transcript("howto/backup.md", 0):
             assert comparable(run(command, names)) == comparable(said), command
 
 

@@ -1,4 +1,4 @@
-"""The simulator's command line. It prints a line for every failing seed. See docs/simulator.md."""
+"""The simulator's command line. It prints a line for every failing seed. See docs/testing.md."""
 
 from __future__ import annotations
 

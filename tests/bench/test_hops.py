@@ -24,7 +24,7 @@ MOST = {
     "waiting get: woken": (51, 25, 49),
     "recovery, 100 items": (168, 45, 186),
 }
-TABLE = Path(__file__).parents[2] / "docs/contributing/code.md"
+TABLE = Path(__file__).with_name("request_files.md")
 WALKS_OF_TABLE = {"set": "set, queue known", "open": "open", "close": "close"}
 
 

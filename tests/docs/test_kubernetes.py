@@ -1,5 +1,5 @@
 """packaging/kubernetes: valid by the schemas of Kubernetes, one with the settings of a server that starts with them,
-whose probes answer; and the commands of docs/howto/kubernetes.md.
+whose probes answer; and the commands of docs/howto/kubernetes.md and kubernetes-run.md.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "packaging" / "kubernetes"
 SCHEMAS: dict[str, Any] = json.loads((Path(__file__).parent / "kubernetes-1.37.json").read_text("utf-8"))
 SETTINGS = "staniel.toml"
+CLUSTER = [*commands("kubernetes"), *commands("kubernetes-run")]
 MONITOR = "monitor.yaml"  # of a kind that Kubernetes has no schema of
 MANIFESTS = sorted({path.name for path in FOLDER.glob("*.yaml")} - {"kustomization.yaml", MONITOR})
 
@@ -225,7 +226,7 @@ def test_what_the_monitor_scrapes_is_there(server: subprocess.Popen[str], place:
 
 
 def test_the_commands_in_the_pod_work(server: subprocess.Popen[str], place: dict[str, str]) -> None:
-    inside = [each.partition(" exec staniel-0 -- staniel ")[2] for each in commands("kubernetes")]
+    inside = [each.partition(" exec staniel-0 -- staniel ")[2] for each in CLUSTER]
     assert sum(map(bool, inside)) == 3
     for each in filter(None, inside):
         done = run_staniel(*shlex.split(there(each, place)), STANIEL_SPOOL=place["/var/lib/staniel"])
@@ -240,7 +241,7 @@ def test_the_commands_for_the_cluster_make_what_the_pod_mounts(place: dict[str, 
     env = {**os.environ, "KUBECONFIG": str(tmp_path / "none")}
     secrets: dict[str, set[str]] = {}
     seen = set()
-    for each in commands("kubernetes"):
+    for each in CLUSTER:
         words = tuple(each.split()[:2])
         seen.add(words)
         if each.startswith("for user in"):

@@ -93,7 +93,7 @@ def test_the_commands_of_the_installation_install_it(packages: Path, tmp_path: P
     path = f"{place}/bin:{os.environ['PATH']}"
     env = {**os.environ, "HOME": str(home), "PATH": path, "PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     env = {name: value for name, value in env.items() if not name.startswith(("PYTHON", "STANIEL", "VIRTUAL"))}
-    told = commands("install")
+    told = [*commands("install"), *commands("extras")]
     assert len(told) == 8
     for each in told:
         heard = run(each.replace("/opt/staniel", str(place)).replace(WHEEL, str(wheel)), env)
@@ -107,7 +107,7 @@ def test_the_commands_of_the_installation_install_it(packages: Path, tmp_path: P
     for completion in written:
         assert "_STANIEL_COMPLETE" in completion.read_text("utf-8")
     shown = run(f"man -M {place}/share/man staniel && man staniel-serve", env)
-    assert "`man -M /opt/staniel/share/man staniel`" in page("install") and "SYNOPSIS" in shown
+    assert "`man -M /opt/staniel/share/man staniel`" in page("extras") and "SYNOPSIS" in shown
     assert run("make --dry-run wheel", {**os.environ})
 
 
@@ -138,7 +138,7 @@ def test_the_commands_that_begin_a_tutorial_install_what_it_needs(packages: Path
 
 def test_the_table_of_extras_is_that_of_the_project() -> None:
     extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
-    rows = re.findall(r"^\| (`.+?`) \|", page("install"), re.MULTILINE)
+    rows = re.findall(r"^\| (`.+?`) \|", page("extras"), re.MULTILINE)
     assert {name for row in rows for name in re.findall(r"`([\w-]+)`", row)} == extras - {"dev", "docs"}
     assert {path.stem for path in (ROOT / "packaging" / "requirements").glob("*.txt")} >= extras - {"dev", "docs"}
 
@@ -325,5 +325,6 @@ def test_every_page_is_run_here_or_by_its_commands_on_a_server() -> None:
     from tests.docs.test_howto import RUN
 
     here = {"install.md", "systemd.md", "container.md", "size.md", "test-the-disk.md", "kubernetes.md"}
+    here |= {"extras.md", "kubernetes-run.md"}
     here |= {"secure.md", "backup.md", "kestrel.md"}  # by test_security_page, test_transcripts, test_kestrel_page
     assert {path.name for path in HOWTO.glob("*.md")} == here | set(RUN)

@@ -19,6 +19,7 @@ from tests.docs.test_links import documents
 
 pytestmark = pytest.mark.programs("python:mkdocs", "python:material")
 ROOT = Path(__file__).resolve().parents[2]
+SCREEN = {"width": 1920, "height": 1080}
 ELSEWHERE = re.compile(r"""<(?:script|link|img|iframe)[^>]* (?:src|href)=["']?(?:https?:)?//(?!127\.0\.0\.1)""")
 
 
@@ -82,3 +83,17 @@ def test_the_left_column_of_a_page_without_a_section_shows_all_sections(name: st
     with opened(site / name) as page:
         links = page.locator(".md-nav--primary a.md-nav__link:visible").all_inner_texts()
     assert {"Before production", "Configuration", "How it is tested", "Glossary"} <= set(links)
+
+
+@pytest.mark.programs("chromium", "python:playwright")
+@pytest.mark.parametrize("folder", ["howto", "alerts"])
+def test_a_page_of_steps_fits_on_a_screen(folder: str, site: Path) -> None:
+    heights = {}
+    with opened(site / "index.html") as page:
+        page.set_viewport_size(SCREEN)
+        for path in sorted((site / folder).glob("*.html")):
+            if path.name != "index.html":  # the list of alerts and reasons is a reference
+                page.goto(path.as_uri())
+                heights[path.name] = page.locator("article").bounding_box()["height"]
+    assert len(heights) >= 15
+    assert {name: height for name, height in heights.items() if height > SCREEN["height"]} == {}

@@ -404,7 +404,13 @@ def verify(spool: str, queues: tuple[str, ...], form: str, **spark_options: Any)
 @pipeline.command(epilog="staniel pipeline pack /var/lib/staniel --queue jobs")
 @SPOOL
 @QUEUES
-@click.option("--dialect", default="documents", type=click.Choice(["documents", "kestrel-2.4"]), show_default=True)
+@click.option(
+    "--dialect",
+    default="documents",
+    type=click.Choice(["documents", "kestrel-2.4"]),
+    show_default=True,
+    help="How open reads are written, as by the setting journal_dialect.",
+)
 @on_spark
 def pack(spool: str, queues: tuple[str, ...], dialect: str, **spark_options: Any) -> None:
     """Replace the sealed files of each queue in SPOOL by one with the remaining items. No server may have the

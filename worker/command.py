@@ -89,13 +89,19 @@ MB = 1 << 20
     "--jobs-port", default=9922, show_default=True, type=click.IntRange(1, 65535), help="Workq port, for --periodic."
 )
 @click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve /metrics on this port of 127.0.0.1.")
-@click.option("--log-format", type=click.Choice(["logfmt", "json"]), default="logfmt", show_default=True)
+@click.option(
+    "--log-format",
+    type=click.Choice(["logfmt", "json"]),
+    default="logfmt",
+    show_default=True,
+    help="Form of the log on standard error.",
+)
 def work(**said: Any) -> None:
     """Call a function with each item of a queue, or of several.
 
     An item is confirmed when the function returns. If it raises, the item is tried again after a pause, and after
     --attempts calls it is put on its queue of dead letters, with the traceback. SIGTERM or Ctrl-C stops taking items
-    and waits for functions to end, for --grace at most; a second one stops at once. What is not done is handed back.
+    and waits for functions to end, for --grace at most; a second one stops at once. Unfinished items are returned.
 
     Exit code 0: stopped, all functions have ended. 1: functions were cut off and do not end. 2: wrong options.
     """

@@ -27,7 +27,9 @@ HEADS = ("OFFSET", "ID", "AGE", "BYTES", "TRIES", "DATA")
     type=click.IntRange(0, LIMIT_MAX),
     help="How many of each queue to show.",
 )
-@click.option("--format", "form", type=click.Choice([TEXT, HEX]), default=TEXT, show_default=True)
+@click.option(
+    "--format", "form", type=click.Choice([TEXT, HEX]), default=TEXT, show_default=True, help="Form of items."
+)
 @shown_bytes_option
 def find(live: Live, queues: tuple[str, ...], where: tuple[str, ...], count: int, form: str, shown_bytes: int) -> None:
     """Find the items of QUEUE that match each TERM; nothing is taken.

@@ -141,7 +141,9 @@ shown_bytes_option = click.option(
 @queue_argument()
 @click.option("--count", "-n", default=20, show_default=True, type=click.IntRange(1), help="How many items.")
 @click.option("--offset", default=0, show_default=True, type=click.IntRange(0), help="How many to skip.")
-@click.option("--format", "form", type=click.Choice([TEXT, HEX, "json"]), default=TEXT, show_default=True)
+@click.option(
+    "--format", "form", type=click.Choice([TEXT, HEX, "json"]), default=TEXT, show_default=True, help="Form of items."
+)
 @shown_bytes_option
 def peek(live: Live, queue: str, count: int, offset: int, form: str, shown_bytes: int) -> None:
     """Show the items of QUEUE from its head on; nothing is taken.
@@ -397,7 +399,12 @@ def _read_input(is_implied: bool) -> bytes:
 @live("get", "staniel get jobs > item", "staniel get jobs -n 10")
 @queue_argument()
 @click.option("--count", "-n", type=click.IntRange(1), help="At most so many items; a line end follows each.")
-@click.option("--format", "form", type=click.Choice([TEXT, HEX, RAW]), help="[default: text on a terminal, else raw]")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice([TEXT, HEX, RAW]),
+    help="Form of items.  [default: text on a terminal, else raw]",
+)
 def get(live: Live, queue: str, count: int | None, form: str | None) -> None:
     """Take items from the head of QUEUE, and print them.
 

@@ -136,14 +136,20 @@ def main() -> None:
 )
 @click.option("--open-network", is_flag=True, help="Serve other machines without authentication.")
 @click.option("--trust-file-system", is_flag=True, help="Accept a file system that is known to break syncs.")
-@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="[default: info]")
-@click.option("--log-format", type=click.Choice(["logfmt", "json"]), help="[default: logfmt]")
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Least level to log.  [default: info]"
+)
+@click.option("--log-format", type=click.Choice(["logfmt", "json"]), help="Form of the log.  [default: logfmt]")
 @click.option("--workq-port", type=click.IntRange(0, 65535), help="Workq port.  [default: 9922, if workq is served]")
 @click.option("-cmdlog-path", "--cmdlog-path", metavar="FOLDER", help="Workq's command log.  [default: in the spool]")
-@click.option("-cmdlog-sync", "--cmdlog-sync", metavar="interval|os|always", help="[default: always]")
-@click.option("-cmdlog-sync-int", "--cmdlog-sync-int", type=int, metavar="MS", help="[default: 1000]")
-@click.option("-cmdlog-clean-int", "--cmdlog-clean-int", type=int, metavar="MS", help="[default: 300000]")
-@click.option("-cmdlog-seg-size", "--cmdlog-seg-size", type=int, metavar="BYTES", help="[default: 67108864]")
+@click.option("-cmdlog-sync", "--cmdlog-sync", metavar="interval|os|always", help="When to sync it.  [default: always]")
+@click.option("-cmdlog-sync-int", "--cmdlog-sync-int", type=int, metavar="MS", help="The interval.  [default: 1000]")
+@click.option(
+    "-cmdlog-clean-int", "--cmdlog-clean-int", type=int, metavar="MS", help="Time between cleanings.  [default: 300000]"
+)
+@click.option(
+    "-cmdlog-seg-size", "--cmdlog-seg-size", type=int, metavar="BYTES", help="Size of a segment.  [default: 67108864]"
+)
 def serve(
     path: str | None,
     host: str | None,
@@ -229,11 +235,11 @@ def _ping_target(ctx: click.Context) -> tuple[str, Callable[[float], PingAnswer]
 def ping(ctx: click.Context, /, timeout: float, alive: bool, **said: Any) -> None:
     """Say whether a server replies. For health checks.
 
-    Exit code 0: it does. 1: it does not. 4: it does not, although its port is open: it has reached max_connections, or
-    it hangs. 3: it replies, and its status is not up, or queues are paused or cannot be read: the line says which, and
-    a restart alone does not change it. Or it is starting, and the line shows its progress, which needs --spool or
+    Exit code 0: it replies, and all is up. 1: it does not reply. 3: its status is not up, or queues are paused or
+    cannot be read: the line says which. Or it is starting, and the line shows its progress, which needs --spool or
     --config. Or it has users, and does not tell its status to an unauthenticated client; the server's own user is
-    authenticated on a Unix socket, and with --spool.
+    authenticated on a Unix socket, and with --spool. 4: its port is open and it does not reply: it has reached
+    max_connections, or it hangs.
     """
     from staniel.server.cli.ping import ServerSilent, ServerStarting
     from staniel.server.text import printable, tolerate

@@ -63,7 +63,7 @@ def verify(spool: str, queues: tuple[str, ...], as_json: bool, quiet: bool) -> N
     """Read every record of SPOOL, in any format, and compare checksums if there are any.
 
     SPOOL is a spool, or the folder of a workq command log; no server may have it open. Nothing is changed. Prints one
-    line for each damaged place. An unfinished record that a dying server left at the end of a file is called torn, and
+    line for each damaged place. An unfinished record that a killed server left at the end of a file is called torn, and
     is no damage. A last item that ends in zeros is reported: a power loss may have put them there, or the client
     itself. Exit code 0: sound; 1: damaged; 2: not all could be read.
     """

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from staniel.server.cli.live_command import LiveCommand
@@ -52,6 +53,12 @@ def test_a_command_has_one_or_two_examples_of_it_that_the_program_knows(words: s
     own = words.replace("backup take", "backup")
     for each in examples:
         assert re.match(rf"staniel {own}\b", each) and why_wrong(each.removeprefix("staniel ")) == ""
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_each_option_of_a_command_says_what_it_does(words: str) -> None:
+    options = [each for each in COMMANDS[words].params if isinstance(each, click.Option)]
+    assert [each.opts for each in options if not re.match(r"[\w`]", each.help or "")] == []
 
 
 @pytest.mark.parametrize("words", ["purge", "journal dump", "work"])

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
@@ -66,3 +70,49 @@ def test_every_decision_is_in_the_index() -> None:
     folder = ROOT / "docs" / "decisions"
     index = (folder / "README.md").read_text("utf-8")
     assert [path.name for path in folder.glob("0*.md") if f"]({path.name})" not in index] == []
+
+
+def linked(page: Path) -> Iterator[Path]:
+    """The documents that one click leads to."""
+    for target in LINK.findall(prose(page)):
+        name = target.partition("#")[0]
+        if name and not target.startswith(OUTSIDE):
+            found = (page.parent / name).resolve()
+            yield found / "README.md" if found.is_dir() else found
+
+
+def clicks_from(page: Path) -> dict[Path, int]:
+    clicks, waiting = {page: 0}, deque([page])
+    while waiting:
+        here = waiting.popleft()
+        for there in linked(here) if here.suffix == ".md" else ():
+            if there not in clicks:
+                clicks[there] = clicks[here] + 1
+                waiting.append(there)
+    return clicks
+
+
+def test_every_document_is_two_clicks_from_the_front_page() -> None:
+    clicks = clicks_from(ROOT / "docs" / "README.md")
+    assert [path.relative_to(ROOT).as_posix() for path in documents() if clicks.get(path, 3) > 2] == []
+
+
+@pytest.mark.parametrize(
+    ("person", "wants", "clicks_max"),
+    [
+        ("new user", "README.md", 1),
+        ("new user", "docs/start/pymemcache.md", 1),
+        ("new user", "docs/howto/install.md", 1),
+        ("new user", "docs/libraries.md", 1),
+        ("operator with an alert", "docs/alerts/StanielQueueFull.md", 1),
+        ("operator with an alert", "docs/alerts/StanielDiskFull.md", 2),
+        ("operator with an alert", "docs/events.md", 1),
+        ("operator with an alert", "docs/howto/backup.md", 1),
+        ("contributor", "CONTRIBUTING.md", 1),
+        ("contributor", "docs/contributing/recipes.md", 1),
+        ("contributor", "docs/contributing/code.md", 2),
+        ("contributor", "docs/contributing/first-issue.md", 2),
+    ],
+)
+def test_three_people_find_what_they_want(person: str, wants: str, clicks_max: int) -> None:
+    assert clicks_from(ROOT / "docs" / "README.md").get(ROOT / wants, 99) <= clicks_max, f"the {person} looks for it"

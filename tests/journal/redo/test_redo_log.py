@@ -377,7 +377,7 @@ def test_a_kill_and_then_an_orderly_reboot_costs_what_the_readme_and_the_promise
     assert len(World(world.config, rebooted, world.now_ms).items()) == left
     assert len(World(world.config, world.disk.kill(), world.now_ms).items()) == 3
     text = " ".join((Path(__file__).parents[3] / "docs" / "durability.md").read_text().split())
-    assert "what was answered in the second before, written or not" in text
+    assert "what was acknowledged in the second before, written or not" in text
     assert "rebooted, however orderly, before the next start" in text
 
 

@@ -29,9 +29,11 @@ def documents() -> list[Path]:
 
 
 def prose(path: Path) -> str:
-    """The text without its programs and transcripts, in which brackets mean something else."""
+    """The text without its programs and transcripts, in which brackets mean something else; code that is the text of a
+    link stands as a word.
+    """
     text = re.sub(r"^```.*?^```", "", path.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
-    return re.sub(r"`[^`\n]*`", "", text)
+    return re.sub(r"`[^`]*`", "code", text)
 
 
 def anchors(path: Path) -> set[str]:

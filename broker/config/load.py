@@ -28,6 +28,7 @@ from staniel.broker.config.queue_settings import (
 from staniel.broker.config.schema import (
     SECTIONS,
     AdminSettings,
+    ClusterSettings,
     KestrelListenerSettings,
     ListenerSettings,
     MemcacheSettings,
@@ -48,13 +49,14 @@ from staniel.broker.config.toml import (
 )
 from staniel.broker.rights import Role
 from staniel.journal.disk.os_fs import OsFs
-from staniel.queues.config import QueueConfig
+from staniel.queues.config import SYNC_ALWAYS, QueueConfig
 from staniel.queues.names import parent_of
 
 __all__ = ["Config", "ConfigError", "ReloadError", "defaults", "load", "named_log_format", "parse"]
 
 LOG_FORMAT = re.compile(rb"^[ \t]*(?:server\.)?log_format[ \t]*=[ \t]*[\"'](json|logfmt)[\"']", re.MULTILINE)
 
+CLUSTER_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 LISTENERS = ("memcache", "text", "thrift", "workq", "admin")
 S = TypeVar("S", bound=Struct)
 
@@ -75,6 +77,7 @@ class Config(Struct, frozen=True, kw_only=True):
     workq: WorkqSettings
     admin: AdminSettings
     tls: TlsSettings
+    cluster: ClusterSettings
     users: dict[str, UserSettings]
     default: Given
     queues: dict[str, Given]
@@ -125,7 +128,7 @@ class Config(Struct, frozen=True, kw_only=True):
         applies.
         """
         keys = []
-        for section in ("server", *LISTENERS):
+        for section in ("server", "cluster", *LISTENERS):
             ours, theirs = getattr(self, section), getattr(started, section)
             for spelled, key in keys_of(SECTIONS[section]).items():
                 if key.is_reloaded:
@@ -253,6 +256,7 @@ def parse(text: bytes, folder: str) -> Config:
     _check_tls(config)
     _check_ports(config)
     check_admin(config)
+    check_cluster(config)
     return _anchored(config, folder)
 
 
@@ -368,6 +372,36 @@ def check_admin(config: Config) -> None:
             where = format_address(address)
             why = f"expected a file with a token, because [admin] listens on {where}, which is not loopback"
             raise ConfigError("admin.token_file", why)
+
+
+def check_cluster(config: Config) -> None:
+    """Check that a member of a cluster has all settings, and none that members do not support yet. Raises
+    ConfigError.
+    """
+    cluster = config.cluster
+    given = {
+        "name": cluster.name, "member": cluster.member, "listen": cluster.listen, "advertise": cluster.advertise,
+        "etcd": cluster.etcd,
+    }  # fmt: skip
+    if not any(given.values()):
+        return
+    for key, value in {**given, "lease": cluster.lease_ms}.items():
+        if not value:
+            raise ConfigError(f"cluster.{key}", "expected a value, because other keys of [cluster] are given")
+    if not CLUSTER_NAME.fullmatch(cluster.name):
+        raise ConfigError(
+            joined("cluster", "name"), "expected letters, digits, dots, hyphens and underscores, at most 64"
+        )
+    for name in LISTENERS:
+        if config.tls_addresses(name):
+            raise ConfigError(f"{name}.tls_port", "a member of a cluster does not support TLS yet")
+    for name, queue in sorted(config.resolved.items()):
+        if queue.sync_ms != SYNC_ALWAYS:
+            section = joined("queues", name) if name else "default"
+            raise ConfigError(f"{section}.sync_journal", 'a member of a cluster supports "always" only')
+    workq = config.workq
+    if config.all_addresses("workq") and workq.cmdlog_sync != "always":
+        raise ConfigError("workq.cmdlog_sync", 'a member of a cluster supports "always" only')
 
 
 def _check_aliases(aliases: dict[str, tuple[str, ...]], queues: dict[str, Given]) -> None:

@@ -164,6 +164,23 @@ class AdminSettings(ListenerSettings, frozen=True, kw_only=True):
     undo_max_bytes: Annotated[int, values.MAYBE_BYTES] = field(name="undo_max_size", default=1 << 30)
 
 
+class ClusterSettings(Struct, frozen=True, kw_only=True):
+    """[cluster]: this server is a member of a cluster that keeps one spool on several machines. `name` "": it stands
+    alone. `listen`: where other members connect; `advertise`: where clients do. `lease_ms`: a member that has not been
+    heard of for so long counts as gone.
+    """
+
+    name: Annotated[str, values.MAYBE_TEXT] = ""
+    member: Annotated[str, values.MAYBE_TEXT] = ""
+    listen: Annotated[str, values.MAYBE_TCP_ADDRESS] = ""
+    advertise: Annotated[str, values.MAYBE_TCP_ADDRESS] = ""
+    etcd: Annotated[tuple[str, ...], values.ETCD_URLS] = ()
+    # With two, no machine can take an acknowledged item with it.
+    min_in_sync: Annotated[int, values.count(1, 16)] = 2
+    # etcd itself counts leases in seconds, and needs about two for an election of its own.
+    lease_ms: Annotated[int, values.duration_from(2_000)] = field(name="lease", default=5_000)
+
+
 class UserSettings(Struct, frozen=True, kw_only=True):
     """[users.NAME]. `queues`: names, or beginnings of names with a `*`. `create`: whether the user's puts and reads
     create queues. `certificates`: names in client certificates. `uids`: of processes on Unix sockets. `password_file`:
@@ -188,6 +205,7 @@ SECTIONS: dict[str, type[Struct]] = {
     "workq": WorkqSettings,
     "admin": AdminSettings,
     "tls": TlsSettings,
+    "cluster": ClusterSettings,
     "default": QueueConfig,
     "queues": QueueConfig,
     "users": UserSettings,

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from staniel.broker.config.addresses import PORT_MAX, Address, format_address, is_host, parse_address
+from staniel.broker.config.addresses import PORT_MAX, Address, TcpAddress, format_address, is_host, parse_address
 from staniel.broker.rights import Role
 from staniel.journal.redo.log import CHECKSUMS_ONLY
 from staniel.protocol.memcache.requests import Dialect
@@ -311,6 +311,28 @@ def _read_address(value: object) -> Address:
         raise ValueMismatch(expected, value) from None
 
 
+def _read_tcp_address(value: object) -> str:
+    """Read the address of a machine, as text."""
+    expected = '"HOST:PORT" or "[::1]:PORT"'
+    try:
+        address = parse_address(value) if isinstance(value, str) else None
+    except ValueError:
+        address = None
+    if not isinstance(address, TcpAddress) or not address.port:
+        raise ValueMismatch(expected, value)
+    return format_address(address)
+
+
+def _read_etcd_url(value: object) -> str:
+    """Read the URL of an etcd without TLS."""
+    try:
+        if isinstance(value, str) and value.startswith("http://"):
+            return f"http://{_read_tcp_address(value.removeprefix('http://').rstrip('/'))}"
+    except ValueMismatch:
+        pass
+    raise ValueMismatch('"http://HOST:PORT"', value)
+
+
 def _array(read: Callable[[object], Any], what: str) -> Callable[[object], tuple[Any, ...]]:
     def read_all(value: object) -> tuple[Any, ...]:
         if not isinstance(value, list):
@@ -367,6 +389,8 @@ QUEUE_NAME = SettingKind("queue name", _read_queue_name, shown)
 QUEUE_NAMES = SettingKind("array of queue names", _array(_read_queue_name, "queue names"), quoted)
 HOSTS = SettingKind("array of hosts", _array(_read_host, "hosts"), quoted)
 ADDRESSES = SettingKind("array of addresses", _array(_read_address, "addresses"), _show_addresses)
+TCP_ADDRESS = SettingKind("address", _read_tcp_address, shown)
+ETCD_URLS = SettingKind("array of URLs", _array(_read_etcd_url, "URLs"), quoted)
 DURATION = SettingKind("duration", _read_duration, _show_duration)
 SYNC = SettingKind('"always" / "os" / duration', _read_sync, _show_sync)
 MEMCACHE_DIALECT = choice({dialect.value: dialect for dialect in Dialect})
@@ -387,6 +411,7 @@ MAYBE_FLAG = optional(FLAG, None)
 MAYBE_COUNT = optional(count(), None)
 MAYBE_PORT = optional(PORT, None)
 MAYBE_TEXT = optional(TEXT, "")
+MAYBE_TCP_ADDRESS = optional(TCP_ADDRESS, "")
 RETRY_DELAYS = optional(SettingKind("duration, array of durations", _read_delays, _show_delays), ())
 PERCENT = count(0, 100)
 MAYBE_QUEUE_NAME = optional(QUEUE_NAME, "")

@@ -103,7 +103,7 @@ def show(path: str | None, as_json: bool) -> None:
 
 
 def _as_toml(loaded: Config) -> Iterator[str]:
-    for section in ("server", *LISTENERS, "tls"):
+    for section in ("server", *LISTENERS, "tls", "cluster"):
         settings = getattr(loaded, section)
         left_out = {"port" if settings.listen else "listen"} if section in LISTENERS else set()
         yield from _section(section, SECTIONS[section], settings, left_out)

@@ -11,6 +11,7 @@ from msgspec import Struct
 from staniel.broker.config.load import load
 from staniel.broker.config.schema import (
     AdminSettings,
+    ClusterSettings,
     KestrelListenerSettings,
     MemcacheSettings,
     ServerSettings,
@@ -31,6 +32,7 @@ SECTIONS: dict[str, type[Struct]] = {
     "[text], [thrift]": KestrelListenerSettings,
     "[admin]": AdminSettings,
     "[tls]": TlsSettings,
+    "[cluster]": ClusterSettings,
     "[users.NAME]": UserSettings,
     "[workq]": WorkqSettings,
     "[default] and [queues.NAME]": QueueConfig,

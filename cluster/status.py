@@ -1,0 +1,86 @@
+"""The state of a member as its admin listener tells it, in every role, and the orders that it takes. All bodies are
+JSON.
+
+    GET  /cluster            200 with MemberStatus
+    POST /cluster/init       make the cluster, with this member alone in its set; no body. 200 with Accepted
+    POST /cluster/handover   HandOver; 202 with Accepted: the lead moves once all is answered, GET /cluster tells when
+
+A refusal is 409 with Refused; 404: the server stands alone. The numbers of records are those of docs/replication.md.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from msgspec import Struct
+
+
+class Role(Enum):
+    """The role of a member, as operators see it."""
+
+    WAITING = "waiting"  # no leader is known that it may follow
+    FOLLOWING = "following"
+    COPYING = "copying"  # it follows, and its files are being copied
+    TAKING_OVER = "taking over"  # the key names it, and it recovers its spool
+    LEADING = "leading"
+    HANDING_OVER = "handing over"  # it leads, and takes no requests
+    STOPPED = "stopped"
+
+
+class FollowerStatus(Struct, frozen=True):
+    """What the leader knows of another member. `lag_*`: what it has not acknowledged of the leader's records: how
+    many, how many bytes, and for how long the oldest has waited; None if it is not connected.
+    """
+
+    id: str
+    name: str
+    address: str
+    in_set: bool
+    is_connected: bool
+    state: str
+    lag_records: int | None = None
+    lag_bytes: int | None = None
+    lag_ms: int | None = None
+
+
+class MemberStatus(Struct, frozen=True):
+    """The state of a member. `epoch`: the highest that it has promised. `cluster_id` "": it belongs to no cluster yet.
+    `leader_address`: where clients go, "" if no leader is known. `in_sync`: ids of the set. `last`, `answered`: numbers
+    of records. `unfit`: "" or why it cannot lead. `why`: what it waits for, or why it stopped. `followers`: a leader's,
+    all members that it has heard of.
+    """
+
+    cluster: str
+    cluster_id: str
+    id: str
+    name: str
+    role: Role
+    epoch: int
+    leader_id: str
+    leader_address: str
+    in_sync: list[str]
+    min_in_sync: int
+    last: int
+    answered: int
+    unfit: str = ""
+    why: str = ""
+    etcd: str = ""
+    followers: list[FollowerStatus] = []
+
+
+class HandOver(Struct, frozen=True, forbid_unknown_fields=True):
+    """An order to move the lead. `to`: a member's name or id; "": any member of the set."""
+
+    to: str = ""
+
+
+class Accepted(Struct, frozen=True):
+    """An order that was taken. `member`: whom it is about."""
+
+    member: str
+
+
+class Refused(Struct, frozen=True):
+    """An order that was refused; nothing has changed."""
+
+    error: str

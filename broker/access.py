@@ -135,6 +135,8 @@ def write_refusal(actor: Actor, queue: Queue | None) -> str:
     status = actor.status
     if not status.enforced.writes:
         return f"the server is {status.enforced.value.lower()}, writes are refused"
+    if status.refusal:
+        return status.refusal
     if actor.refuse_writes:
         return "too many connections, this one may not write"
     if queue is None:

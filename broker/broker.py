@@ -802,7 +802,13 @@ class Broker:
 
     def _guard(self, session: Session) -> None:
         enforced = self.status.enforced
-        session.needs_check = session.refuse_reads or session.refuse_writes or not (enforced.reads and enforced.writes)
+        is_open = enforced.reads and enforced.writes and not self.status.refusal
+        session.needs_check = session.refuse_reads or session.refuse_writes or not is_open
+
+    def refuse_writes(self, why: str) -> None:
+        """Refuse all clients' writes with this reason; "": refuse them no more."""
+        self.status.refusal = why
+        self._guard_all()
 
     def _guard_all(self) -> None:
         for session in self.sessions:

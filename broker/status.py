@@ -55,6 +55,7 @@ class StatusControl:
         self.grace_ms = grace_ms
         self.reported = self.enforced = default
         self.due_ms = NEVER_MS  # when the reported status is to be enforced
+        self.refusal = ""  # why no client may write now, whatever the status is
         self._is_kept = False
         self.trouble = self._remember()
         self.started_ms = 0

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
 
 from staniel.cluster.core import AskKind, Core
-from staniel.cluster.durable import ALL_FIXED, Appended
+from staniel.cluster.durable import ALL_FIXED, Appended, Trimmed
 from staniel.cluster.effects import Answer, Closing, ReadPiece, Recover, Refusal, ServeClients
 from staniel.cluster.key import Key
 from staniel.cluster.messages import (
@@ -81,11 +82,12 @@ LEADER_NEXT = {
 class Leader:
     """The part of a member that leads one epoch. `asked`: members of sets that it has proposed since it knows the key
     as it is, which etcd may have taken. `acks`: what ids have acknowledged in this epoch on their present
-    connections.
+    connections. `is_ahead`: the files may have changes that no record has, so every follower must be repaired.
     """
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, *, is_ahead: bool = False) -> None:
         self.core = core
+        self._is_ahead = is_ahead
         self.state = LeaderState.PROMISING
         self.epoch = core.kept.promised
         self.first = 0
@@ -128,6 +130,8 @@ class Leader:
             return
         self.first = self.core.last + 1
         self._append([(RecordKind.EPOCH, self.core.id), *((RecordKind.CHANGE, change) for change in changes)])
+        if self._is_ahead:
+            self.core.persist(Trimmed(self.core.last))  # so no follower can go on from an earlier place
         self.enter(LeaderState.SERVING)
         self.core.emit(ServeClients())
 
@@ -143,6 +147,11 @@ class Leader:
             return Refusal.TOO_FEW_IN_SYNC
         self._append([(kind, data)])
         return self.core.kept.stream.last
+
+    def record(self, kind: RecordKind, changes: Iterable[bytes]) -> None:
+        """Write records of changes that the files have already."""
+        if self.first and (records := [(kind, data) for data in changes]):
+            self._append(records)
 
     def ask_round(self) -> Place | Refusal:
         """Return the place that a reply waits for which rests on no record: one that is not written yet."""

@@ -8,10 +8,11 @@ cases.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
 
 from staniel.cluster.core import AskKind, Core, MemberConfig
-from staniel.cluster.durable import Fitness, Joined, Kept, Trimmed
+from staniel.cluster.durable import ALL_FIXED, Fitness, Joined, Kept, Trimmed
 from staniel.cluster.effects import CloseClients, Closing, Effect, Reason, Refusal, Stop
 from staniel.cluster.follower import Follower
 from staniel.cluster.key import Key
@@ -40,15 +41,25 @@ ROLE_NEXT = {
 class Member:
     """A member, from a start to the end of its process. `kept`: what its file holds. `has_items`: its spool has items,
     of which a member without a cluster has no records. `is_short`: answered records may be missing at the end of
-    its spool, because a sync has failed, or the power was cut and the policy is not "always".
+    its spool, because a sync has failed, or the power was cut and the policy is not "always". `is_ahead`: it led, and
+    its files may have changes that no record has: to follow it must be repaired, and if it leads, the others must.
     """
 
-    def __init__(self, config: MemberConfig, kept: Kept, *, has_items: bool = False, is_short: bool = False) -> None:
+    def __init__(
+        self,
+        config: MemberConfig,
+        kept: Kept,
+        *,
+        has_items: bool = False,
+        is_short: bool = False,
+        is_ahead: bool = False,
+    ) -> None:
         self.core = Core(config, kept, has_items)
         self.role = RoleState.WAITING
         self.leader: Leader | None = None
         self.follower: Follower | None = None
         self._is_short = is_short
+        self._is_ahead = is_ahead
         self._has_read_key = False
 
     def enter(self, role: RoleState) -> None:
@@ -64,7 +75,7 @@ class Member:
     def start(self) -> None:
         """Begin, once the driver has cut files and the member's file back to what is whole."""
         kept = self.core.kept
-        self.core.fix(min(kept.fixed, self.core.last))
+        self.core.fix(ALL_FIXED if self._is_ahead else min(kept.fixed, self.core.last))
         if self._is_short and kept.fitness is Fitness.WHOLE:
             self.core.mark(Fitness.SHORT)
         self.core.sync()
@@ -182,7 +193,7 @@ class Member:
         self.enter(RoleState.LEADING)
         self.core.mark(Fitness.WHOLE)
         self.core.promise(key.epoch)
-        self.leader = Leader(self.core)
+        self.leader = Leader(self.core, is_ahead=self._is_ahead and self.core.kept.fixed == ALL_FIXED)
 
     def _follow(self, key: Key) -> None:
         self.enter(RoleState.FOLLOWING)
@@ -309,6 +320,17 @@ class Member:
     def write(self, data: bytes, kind: RecordKind = RecordKind.CHANGE) -> Place | Refusal:
         """Write a record for a client. Its reply waits for Answer to reach the place."""
         return self.leader.write(kind, data) if self.leader is not None else Refusal.NOT_LEADER
+
+    def record(self, changes: Iterable[bytes], kind: RecordKind) -> None:
+        """Write records of changes that the files of a leader have already, so that none is refused. Replies that rest
+        on them wait for Answer to reach the last one.
+        """
+        if self.leader is not None:
+            self.leader.record(kind, changes)
+
+    def note_clean_end(self) -> None:
+        """Note that the files of a leader are what its records say, and nothing will change them in this process."""
+        self.core.fix(self.core.last)
 
     def ask_round(self) -> Place | Refusal:
         """Return the place that a reply waits for which rests on no record. Call `end_turn` before the next sync."""

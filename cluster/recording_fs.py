@@ -39,6 +39,10 @@ class ChangeRecorder:
         self.size = 0
         self._changes: list[Change] = []
 
+    @property
+    def has_changes(self) -> bool:
+        return bool(self._changes)
+
     def add(self, change: Change) -> None:
         """Add a change. The caller has the lock."""
         self._changes.append(change)
@@ -51,7 +55,11 @@ class ChangeRecorder:
     def take_changes(self) -> list[Change]:
         """Return the changes so far, which are the caller's then."""
         with self.lock:
-            taken, self._changes, self.size = self._changes, [], 0
+            return self.take_changes_locked()
+
+    def take_changes_locked(self) -> list[Change]:
+        """Return the changes so far, as `take_changes` does. The caller has the lock, so that none follows."""
+        taken, self._changes, self.size = self._changes, [], 0
         return taken
 
 

@@ -81,6 +81,11 @@ def greeting(bound: BoundSockets, config: Config, summary: RecoverySummary, took
 async def serve(load: Callable[[], Config], log: ServerLog) -> None:
     """Run until a signal or `shutdown`. Raises StartError, SpoolError, AlreadyLocked, JournalFailure."""
     config = load()
+    if config.cluster.name:
+        from staniel.server.cluster.app import serve_member  # a server that stands alone loads nothing of it
+
+        await serve_member(load, log)
+        return
     log.open(config.server.log_level, config.server.log_format)
     report = log.report
     journals, clients = raise_file_limit()

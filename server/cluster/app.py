@@ -1,0 +1,139 @@
+"""The start of a server that is a member of a cluster: what a server that stands alone checks, then its lock, its
+sockets, and the process of the member.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+
+from staniel.broker.broker import Broker
+from staniel.broker.config.load import Config
+from staniel.broker.events import Level
+from staniel.broker.recovery import RecoveryProgress, RecoverySummary
+from staniel.broker.users import Logins
+from staniel.cluster.spool_names import SpoolPaths
+from staniel.journal.disk.fs import AlreadyLocked, Fs
+from staniel.journal.disk.os_fs import OsFs
+from staniel.journal.kestrel.files import OWN_FOLDER
+from staniel.journal.spool import LOCK
+from staniel.server import app
+from staniel.server.clock import ServerClock, steady_ms
+from staniel.server.cluster.driver import Anew, Driver, Stopped
+from staniel.server.cluster.leading import LeaderService
+from staniel.server.cluster.member_process import MemberProcess, Parts, begin_anew
+from staniel.server.file_systems import check_file_systems, flaws, report_flaws
+from staniel.server.gc_policy import GcPolicy
+from staniel.server.log import ServerLog
+from staniel.server.machine import SystemMachine, own_name, raise_file_limit
+from staniel.server.process import ProcessReader
+from staniel.server.progress import Display
+from staniel.server.reopening import ReopenWait
+from staniel.server.sockets import BoundSockets, StartError
+from staniel.server.spool_socket import allowed_clients
+from staniel.server.start_notice import StartFs, StartNotice
+from staniel.server.supervisor import Supervisor
+from staniel.server.sync_thread import close_apart
+
+
+class MemberFs(StartFs):
+    """The disk of a member. It has locked the spool before it leads: then the lock is its already."""
+
+    def lock(self, path: str) -> None:
+        if path not in self._locks:
+            super().lock(path)
+
+
+async def serve_member(load: Callable[[], Config], log: ServerLog) -> None:
+    """Run until a signal or `shutdown`, or begin anew. Raises what `staniel.server.app.serve` does."""
+    config = load()
+    log.open(config.server.log_level, config.server.log_format)
+    journals, clients = raise_file_limit()
+    if clients < app.CLIENTS_MIN:
+        raise StartError(f"only {4 * clients} files may be open, at least {4 * app.CLIENTS_MIN} are needed (ulimit -n)")
+    is_limited = app.check_file_size(config)
+    app.check_network(config, log.report)
+    fs_flaws = flaws(config, OsFs(), os.environ)
+    check_file_systems(config, fs_flaws)
+    report_flaws(fs_flaws, log.report)
+    supervisor = Supervisor(os.environ, os.getpid())
+    notice = StartNotice(steady_ms, lambda text: supervisor.notify(f"STATUS={text}"))
+    fs = MemberFs(close_apart, notice, f"/{OWN_FOLDER}/{LOCK}")
+    folder = config.server.spool
+    paths = SpoolPaths(folder, config.workq.cmdlog_path)
+    lock_spool(fs, folder, paths.own)
+    clock = ServerClock()
+
+    def make_broker(recording: Fs) -> tuple[Broker, RecoverySummary]:
+        broker = Broker(config, recording, log.report, load, Logins(os.urandom(32), allowed_clients()))
+        broker.spool.is_file_size_limited = is_limited
+        broker.group.open_files.allow(journals)
+        broker.group.open_files.wait = ReopenWait(log.report, time.sleep)
+        broker.health.disk.file_systems = fs_flaws
+        broker.process = ProcessReader()
+        broker.check_reload = partial(app.check_again, fs_flaws)
+        broker.wall.read_notes(clock.read, clock.now_ms())
+        display = Display(log.report, steady_ms, sys.stderr)
+
+        def show(progress: RecoveryProgress) -> None:
+            display(progress)
+            notice(progress)
+
+        return broker, broker.recover(clock.now_ms(), show)
+
+    def make_service(driver: Driver, broker: Broker, summary: RecoverySummary) -> LeaderService:
+        broker.watch.begin_rounds(clock.now_ms())
+        if config.all_addresses("admin"):
+            broker.sampler(clock.now_ms())
+        gc_policy = GcPolicy()
+        gc_policy.enable()
+        notice.end()
+        log.report(Level.INFO, "cluster.leads", queues=summary.queues, items=summary.items)
+        return LeaderService(driver, broker, SystemMachine(clock), clients, gc_policy)
+
+    with BoundSockets(config) as bound:
+        if config.admin.socket and (error := bound.open_for_spool(paths.own)) is not None:
+            hint = "staniel's commands cannot reach this server over the spool; use [admin] listen"
+            log.report(Level.WARNING, "admin.no_socket", why=error.strerror, hint=hint)
+        parts = Parts(config, fs, bound, clock, log.report, make_broker, make_service)
+        process = MemberProcess(parts, paths, admin_token(config, fs))
+        notice.end()
+        cluster = config.cluster
+        where = ", ".join(own_name(sock) for sock, _ in bound.sockets)
+        hello = f"staniel member {cluster.member} of {cluster.name} listens on {where}, for members on {cluster.listen}"
+        app.say(hello)
+        supervisor.notify("READY=1", f"STATUS={hello}")
+        await process.run()
+    ending = process.ending
+    if isinstance(ending, Anew):
+        log.report(Level.INFO, "cluster.begins_anew")
+        begin_anew()
+    if isinstance(ending, Stopped):
+        raise StartError(f"this member stops: {ending}; see docs/replication.md")
+    if ending is not None:
+        raise ending
+    log.report(Level.INFO, "server.stopped", why=process.stop_cause)
+
+
+def lock_spool(fs: OsFs, folder: str, own: str) -> None:
+    """Lock the spool, as a server that stands alone does. Raises AlreadyLocked, OSError."""
+    fs.make_folder(own)
+    try:
+        fs.lock(f"{own}/{LOCK}")
+    except AlreadyLocked as locked:
+        raise AlreadyLocked(f"{locked.holder or 'another process'} ({folder})") from None
+
+
+def admin_token(config: Config, fs: OsFs) -> bytes | None:
+    """Return the token that operators' requests over TCP carry, b"" if there is none; None if users must log in."""
+    if config.users:
+        return None
+    if not config.admin.token_file:
+        return b""
+    lines = fs.read(config.admin.token_file, 0, 1 << 10).splitlines()
+    if not lines:
+        raise StartError(f"{config.admin.token_file} has no token ([admin] token_file)")
+    return lines[0].strip()

@@ -1,0 +1,324 @@
+"""The driver of a member: it calls the member's inputs and carries out its effects, in order.
+
+Each input is followed by `carry_out`. What takes time is done elsewhere and comes back as another input: syncs in a
+thread, etcd in tasks, the recovery of a leader in `leading`. All decisions are the member's (cluster/member.py).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+import trio
+from msgspec import Struct
+
+from staniel.broker.events import EventSink, Level
+from staniel.cluster.core import MemberConfig
+from staniel.cluster.durable import Copied, Fitness, Marked
+from staniel.cluster.effects import (
+    Answer,
+    Apply,
+    Close,
+    CloseClients,
+    Closing,
+    Connect,
+    Effect,
+    MoveTail,
+    Persist,
+    ReadKey,
+    ReadPiece,
+    Recover,
+    Send,
+    ServeClients,
+    Stop,
+    Sync,
+    Transact,
+    WritePiece,
+)
+from staniel.cluster.key import Key
+from staniel.cluster.member import Member
+from staniel.cluster.messages import Message
+from staniel.cluster.places import Place
+from staniel.cluster.recording_fs import ChangeRecorder, RecordingFs
+from staniel.cluster.spool_changes import encode_changes
+from staniel.cluster.spool_names import SpoolPaths
+from staniel.cluster.stream import RecordKind
+from staniel.journal.disk.fs import Fs, is_there
+from staniel.server.cluster.copying import CopySource
+from staniel.server.cluster.gate import Gate
+from staniel.server.cluster.links import Links
+from staniel.server.cluster.member_file import MemberFile, is_ahead
+from staniel.server.cluster.member_spool import UNFIT, MemberSpool
+from staniel.server.cluster.reactor import Reactor
+
+COPY_UNSENT_BYTES_MAX = 4 << 20
+KEPT_BYTES_MAX = 64 << 20
+"""Records that are kept in memory and in the member's file, for followers that return."""
+
+
+class Anew(Exception):
+    """The end of this process's part: it must begin anew, from what is on the disk."""
+
+
+class Stopped(Exception):
+    """The end of a member that must not go on. An operator must look; the text says why."""
+
+
+class Outside(Struct):
+    """What the driver asks of the process around it. Each returns at once."""
+
+    ask_etcd: Callable[[ReadKey | Transact], None]
+    connect: Callable[[bytes], None]
+    recover: Callable[[int], None]
+    serve: Callable[[], None]
+    close_clients: Callable[[], None]
+
+
+class Driver:
+    """The driver. `outside` is set before `start`. `recorder` has the changes of a leader's files."""
+
+    def __init__(
+        self, config: MemberConfig, fs: Fs, paths: SpoolPaths, reactor: Reactor, timeout_ms: int, report: EventSink
+    ) -> None:
+        """Open the member's files. Raises OSError, JournalFailure, SpoolError."""
+        self._fs = fs
+        self._paths = paths
+        self._report = report
+        self.reactor = reactor
+        self.file = MemberFile(fs, paths.own)
+        self.kept = kept = self.file.kept
+        self.spool = MemberSpool(fs, paths, kept)
+        has_items = not kept.cluster_id and self.spool.has_items
+        try:
+            self.spool.open()
+        except UNFIT as why:
+            self.mark_unfit(str(why))
+        is_short = is_there(fs, f"{paths.own}/failed_sync")
+        self.member = Member(config, kept, has_items=has_items, is_short=is_short, is_ahead=is_ahead(kept))
+        self.recorder = ChangeRecorder(threading.Lock())
+        self.recording_fs = RecordingFs(fs, paths, self.recorder)
+        self.links = Links(reactor, timeout_ms, self.received, self.lost, self._on_drained)
+        self.gate = Gate(reactor, lambda: self.member.core.last, self._ask_round, self.take_changes)
+        self.outside: Outside | None = None
+        self.record_kind: Callable[[], RecordKind] = lambda: RecordKind.CHANGE
+        self._sources: dict[int, CopySource] = {}
+        self._pieces: deque[ReadPiece] = deque()
+        self._copies = 0
+        self._all_answered = trio.Event()
+        self._is_carrying_out = self._has_ended = False
+        self._written: deque[tuple[int, int, float]] = deque()
+        reactor.dispatcher.watch(self.file.fd, 1, self._on_synced)
+        reactor.on_woken = self._read_pieces
+
+    def start(self) -> None:
+        """Begin."""
+        self.member.start()
+        self.carry_out()
+
+    def mark_unfit(self, why: str) -> None:
+        """Mark the spool as one that must be copied anew, durably."""
+        self._report(Level.WARNING, "cluster.unfit", why=why, hint="the leader's files will be copied")
+        self.kept.apply(Marked(Fitness.HALF))
+        self.file.write([Marked(Fitness.HALF)])
+        self.file.sync_now()
+
+    # --- effects ---
+
+    def carry_out(self) -> None:
+        """Carry out all effects. Raises Anew, Stopped, OSError, JournalFailure."""
+        if self._is_carrying_out or self._has_ended:
+            return  # an input within an effect: its effects come behind this one
+        self._is_carrying_out = self._has_ended = True
+        while effects := self.member.take_effects():
+            for effect in effects:
+                self._carry_out_one(effect)
+        self._is_carrying_out = self._has_ended = False  # an error ends it: no effect behind it may be carried out
+
+    def _carry_out_one(self, effect: Effect) -> None:
+        assert self.outside is not None
+        match effect:
+            case Persist(entries):
+                self.file.write(entries)
+                if any(isinstance(entry, Copied) for entry in entries):
+                    self.spool.begin_copy()
+            case Sync(number):
+                self.file.want_sync(number)
+            case Send(connection, message):
+                self.links.send(connection, message)
+            case Connect(leader_id):
+                self.outside.connect(leader_id)
+            case Close(connection, why):
+                self._close(connection, why)
+            case ReadKey() | Transact():
+                self.outside.ask_etcd(effect)
+            case Recover(upto):
+                self.outside.recover(upto)
+            case ServeClients():
+                self.outside.serve()
+            case CloseClients():
+                self.outside.close_clients()
+            case Answer(_, upto):
+                self.gate.release(upto)
+                if upto >= self.member.core.last:
+                    self._all_answered.set()
+            case Apply() | WritePiece() | MoveTail():
+                self._change_spool(effect)
+            case ReadPiece():
+                self._pieces.append(effect)
+                self.reactor.wake()
+            case Stop(reason):
+                raise Stopped(reason.value)
+
+    def _change_spool(self, effect: Apply | WritePiece | MoveTail) -> None:
+        try:
+            match effect:
+                case Apply(upto):
+                    self.spool.apply(upto)
+                case WritePiece(data):
+                    self.spool.write_piece(data)
+                case MoveTail(behind):
+                    self.spool.keep_tail(behind)
+        except UNFIT as why:
+            self.mark_unfit(str(why))
+            raise Anew from None
+
+    def _close(self, connection: int, why: Closing) -> None:
+        self._report(Level.DEBUG, "cluster.link_closed", connection=connection, why=why.value)
+        self.links.close(connection)
+        self._forget_copy(connection)
+
+    # --- inputs ---
+
+    def received(self, connection: int, message: Message) -> None:
+        """Take a message. What a leader's files have by now becomes records first: a copy begins behind them."""
+        self.take_changes()
+        self.member.received(connection, message)
+        self.carry_out()
+
+    def lost(self, connection: int, why: str) -> None:
+        """Note that a connection has ended."""
+        self._report(Level.DEBUG, "cluster.link_closed", connection=connection, why=why)
+        self._forget_copy(connection)
+        self.member.disconnected(connection)
+        self.carry_out()
+
+    def key_watched(self, key: Key, revision: int) -> None:
+        """Take what a watch says."""
+        self.member.key_watched(key, revision)
+        self.carry_out()
+
+    def _on_synced(self, now_ms: int) -> None:
+        number = self.file.take_synced()
+        if number:
+            self.member.synced(number)
+            self.carry_out()
+
+    # --- a leader's records ---
+
+    def take_changes(self) -> None:
+        """Make records of what has changed in a leader's files."""
+        if self.member.leader is not None and self.member.leader.first:
+            self._record_changes()
+
+    def _record_changes(self) -> None:
+        changes = self.recorder.take_changes()
+        if changes:
+            records = list(encode_changes(changes))
+            self.member.record(records, self.record_kind())
+            self._written.append((self.member.core.last, sum(map(len, records)), time.monotonic()))
+
+    def end_turn(self) -> None:
+        """End a turn of a leader's hub."""
+        self.take_changes()
+        self.member.end_turn()
+        self.carry_out()
+
+    async def answered_all(self) -> None:
+        """Wait until all records are answered, and with them all replies."""
+        leader = self.member.leader
+        while leader is not None and leader.answered < self.member.core.last:
+            self._all_answered = trio.Event()
+            await self._all_answered.wait()
+
+    def _ask_round(self) -> int:
+        place = self.member.ask_round()
+        return place.number if isinstance(place, Place) else self.member.core.last + 1
+
+    def trim(self) -> None:
+        """Give up the records that nobody needs any more."""
+        stream = self.kept.stream
+        spare = sum([len(record.data) for record in stream.records]) - KEPT_BYTES_MAX
+        if spare > 0:
+            number = stream.base.number
+            for record in stream.records:
+                if spare <= 0:
+                    break
+                spare -= len(record.data)
+                number = record.place.number
+            if self.member.leader is None:
+                number = min(number, self.spool.sync())
+            self.member.trim(number)
+            self.carry_out()
+        self.file.rewrite_if_large()
+
+    # --- copies for members that join ---
+
+    def _read_pieces(self, now_ms: int) -> None:
+        """Read one piece for each member that takes them."""
+        waiting, self._pieces = self._pieces, deque()
+        for effect in waiting:
+            if self.links.unsent_bytes(effect.connection) > COPY_UNSENT_BYTES_MAX:
+                self._pieces.append(effect)  # `_on_drained` goes on
+                continue
+            try:
+                data, is_last = self._source_of(effect).next_piece()
+            except OSError as error:  # a file was cut meanwhile, or the disk refuses: the member begins anew
+                self.links.close(effect.connection)
+                self.lost(effect.connection, str(error))
+                continue
+            if is_last:
+                self._forget_copy(effect.connection)
+            self.member.piece_read(effect.connection, effect.piece, data, is_last=is_last)
+            self.carry_out()
+
+    def _source_of(self, effect: ReadPiece) -> CopySource:
+        source = self._sources.get(effect.connection)
+        if source is None or not effect.piece:
+            self._forget_copy(effect.connection)
+            self._copies += 1
+            # No thread changes a file between the last record and the second names.
+            with self.recorder.lock:
+                changes = self.recorder.take_changes_locked()
+                self.member.record(encode_changes(changes), self.record_kind())
+                place = self.kept.stream.last
+                source = CopySource(self._fs, self._paths, f"member-{self._copies}", place)
+            self._sources[effect.connection] = source
+        return source
+
+    def _forget_copy(self, connection: int) -> None:
+        source = self._sources.pop(connection, None)
+        if source is not None:
+            source.close()
+
+    def _on_drained(self) -> None:
+        if self._pieces:
+            self.reactor.wake()
+
+    # --- for operators ---
+
+    def lag_of(self, acknowledged: int) -> tuple[int, int, int]:
+        """Return (records, bytes, ms) that a follower is behind, which has acknowledged up to this number."""
+        now, last = time.monotonic(), self.member.core.last
+        size, oldest = 0, now
+        for number, count, at in reversed(self._written):
+            if number <= acknowledged:
+                break
+            size, oldest = size + count, at
+        return last - acknowledged, size, round(1000 * (now - oldest))
+
+    def forget_written(self, upto: int) -> None:
+        """Forget when records up to this number were written."""
+        while self._written and self._written[0][0] <= upto:
+            self._written.popleft()

@@ -1,0 +1,167 @@
+"""etcd, as a member uses it: the key, what others say of themselves, and a lease that says that this member is alive.
+
+Under /staniel/NAME/ stand `leader`, the key of cluster/key.py, without a lease, and for each living member
+`members/ID` with its addresses, under its lease. The lease starts elections sooner and decides nothing. It is renewed
+only while the syncs of this member come to an end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+import trio
+from msgspec import Struct
+
+from staniel.cluster.effects import ReadKey, Transact
+from staniel.cluster.etcd.client import TIMEOUT_S, Etcd
+from staniel.cluster.etcd.errors import EtcdError
+from staniel.cluster.etcd.messages import ChangeKind, KeyValue, NewsKind, Outcome
+from staniel.cluster.key import Key, decode_key, encode_key
+
+RETRY_S = 0.5
+RENEWALS_A_LEASE = 3
+
+
+class MemberEntry(Struct, frozen=True):
+    """What a member says of itself in etcd: where other members and clients reach it."""
+
+    name: str
+    replication: str
+    clients: str
+
+
+class Answers(Struct, frozen=True):
+    """Where etcd's answers go. `entries`: by id, what the members that are alive say of themselves."""
+
+    key_read: Callable[[int, Key | None, int], None]
+    taken: Callable[[int, int], None]
+    refused: Callable[[int, Key | None, int], None]
+    unanswered: Callable[[int, str], None]
+    watched: Callable[[Key, int], None]
+    entries: Callable[[dict[bytes, MemberEntry]], None]
+
+
+class EtcdLink:
+    """The tasks that talk to etcd. `trouble`: why the last call failed, or ""."""
+
+    def __init__(
+        self, urls: Sequence[str], cluster: str, member_id: bytes, own: MemberEntry, lease_s: int, answers: Answers
+    ) -> None:
+        self._etcd = Etcd(urls, timeout_s=TIMEOUT_S)
+        self._prefix = f"/staniel/{cluster}/".encode()
+        self._key = self._prefix + b"leader"
+        self._members = self._prefix + b"members/"
+        self._own_key = self._members + member_id.hex().encode()
+        self._own = msgspec.json.encode(own)
+        self._lease_s = lease_s
+        self._lease = 0
+        self._answers = answers
+        self._entries: dict[bytes, MemberEntry] = {}
+        self.trouble = ""
+
+    async def ask(self, effect: ReadKey | Transact) -> None:
+        """Carry out a question, and hand over the answer."""
+        try:
+            if isinstance(effect, ReadKey):
+                reading = await self._etcd.read_key(self._key)
+                self._give(reading.values[0] if reading.values else None, self._answers.key_read, effect.ask)
+            else:
+                await self._transact(effect)
+            self.trouble = ""
+        except EtcdError as error:
+            self._fail(effect.ask, str(error))
+
+    async def _transact(self, effect: Transact) -> None:
+        result = await self._etcd.put_if_unchanged(self._key, effect.revision, encode_key(effect.key))
+        if result.outcome is Outcome.WRITTEN:
+            self._answers.taken(effect.ask, result.revision)
+        elif result.outcome is Outcome.REFUSED:
+            self._give(result.current, self._answers.refused, effect.ask)
+        else:
+            self._fail(effect.ask, result.why)
+
+    def _fail(self, ask: int, why: str) -> None:
+        self.trouble = why
+        self._answers.unanswered(ask, why)
+
+    def _give(self, found: KeyValue | None, take: Callable[[int, Key | None, int], None], ask: int) -> None:
+        if found is None:
+            take(ask, None, 0)
+            return
+        key = decode_key(found.value)
+        if isinstance(key, str):
+            self._fail(ask, f"the key {self._key.decode()}: {key}")
+        else:
+            take(ask, key, found.mod_revision)
+
+    async def watch(self) -> None:
+        """Hand over each change of the key and of the members, for ever."""
+        async with self._etcd.watch(self._prefix, is_prefix=True) as watch:
+            while True:
+                try:
+                    news = await watch.next_news()
+                except EtcdError as error:
+                    self.trouble = str(error)
+                    await trio.sleep(RETRY_S)
+                    continue
+                if news.kind is NewsKind.STATE:
+                    self._entries.clear()
+                    self._take_values(news.values)
+                else:
+                    for change in news.changes:
+                        if change.kind is ChangeKind.DELETE:
+                            self._entries.pop(self._id_of(change.kv.key), None)
+                        else:
+                            self._take_values((change.kv,))
+                self._answers.entries(dict(self._entries))
+
+    def _id_of(self, key: bytes) -> bytes:
+        try:
+            return bytes.fromhex(key.removeprefix(self._members).decode())
+        except ValueError:
+            return b""
+
+    def _take_values(self, values: Sequence[KeyValue]) -> None:
+        for found in values:
+            if found.key == self._key:
+                key = decode_key(found.value)
+                if isinstance(key, Key):
+                    self._answers.watched(key, found.mod_revision)
+            elif found.key.startswith(self._members) and (member_id := self._id_of(found.key)):
+                try:
+                    self._entries[member_id] = msgspec.json.decode(found.value, type=MemberEntry)
+                except msgspec.DecodeError:
+                    self._entries.pop(member_id, None)
+
+    async def stay_alive(self, is_alive: Callable[[], bool]) -> None:
+        """Keep the entry of this member, for ever; `is_alive`: whether it may."""
+        while True:
+            try:
+                if is_alive():
+                    await self._renew()
+                    self.trouble = ""
+            except EtcdError as error:
+                self.trouble = str(error)
+                await trio.sleep(RETRY_S)
+                continue
+            await trio.sleep(self._lease_s / RENEWALS_A_LEASE)
+
+    async def _renew(self) -> None:
+        if self._lease and await self._etcd.renew_lease(self._lease):
+            return
+        self._lease = (await self._etcd.grant_lease(self._lease_s)).lease_id
+        reading = await self._etcd.read_key(self._own_key)
+        revision = reading.values[0].mod_revision if reading.values else 0
+        result = await self._etcd.put_if_unchanged(self._own_key, revision, self._own, self._lease)
+        if result.outcome is not Outcome.WRITTEN:
+            self._lease = 0
+
+    async def leave(self) -> None:
+        """End the lease: others need not wait for its end."""
+        if self._lease:
+            try:
+                await self._etcd.revoke_lease(self._lease)
+            except EtcdError:
+                pass  # it ends by itself
+            self._lease = 0

@@ -1,0 +1,110 @@
+"""The service of a leader: its hub, whose clients stand behind the gate, and whose turns end with its records."""
+
+from __future__ import annotations
+
+import select
+from functools import partial
+
+from staniel.broker.broker import Broker
+from staniel.cluster.stream import RecordKind
+from staniel.journal.disk.fs import is_there
+from staniel.journal.redo.log import IN_USE
+from staniel.server.cluster.admin import AdminSock, MemberAdmin
+from staniel.server.cluster.driver import Driver
+from staniel.server.cluster.gate import GatedAcceptor
+from staniel.server.connection_limits import Reserve
+from staniel.server.gc_policy import GcPolicy
+from staniel.server.hub import Hub
+from staniel.server.listener import Endpoint
+from staniel.server.loop import Loop
+from staniel.server.machine import ListeningSocket, SystemMachine
+from staniel.server.read_schedule import Event
+from staniel.server.secret_files import watch_secrets
+from staniel.server.sockets import BoundSockets
+from staniel.server.spool_socket import allowed_clients
+
+
+class LeaderHub(Hub):
+    """A hub whose turns end with the records of what has changed."""
+
+    def __init__(self, broker: Broker, machine: SystemMachine, clients_max: int, driver: Driver) -> None:
+        super().__init__(broker, machine, clients_max)
+        self._driver = driver
+        self._dispatcher.watch(driver.reactor.fileno(), select.EPOLLIN, driver.reactor.handle_events)
+
+    @property
+    def running_sync(self) -> object:
+        """The sync of journals that a thread runs now, or None."""
+        return self._syncs.running
+
+    def look_at_set(self) -> None:
+        """Refuse clients' writes while the set is too small, and take them again."""
+        member = self._driver.member
+        if member.leader is None:
+            return
+        count, least = len(member.leader.members), member.core.config.min_in_sync
+        why = f"{count} of {least} members are in sync (min_in_sync), writes are refused" if count < least else ""
+        if why != self.broker.status.refusal:
+            self.broker.refuse_writes(why)
+
+    def turn(self, events: list[Event]) -> None:
+        self.look_at_set()
+        super().turn(events)
+        self._driver.end_turn()
+
+
+class LeaderService:
+    """A leader's hub and its loop. `is_running`: the hub handles the reactor's events."""
+
+    def __init__(self, driver: Driver, broker: Broker, machine: SystemMachine, clients_max: int, gc: GcPolicy) -> None:
+        self._driver = driver
+        self.broker = broker
+        self.hub = LeaderHub(broker, machine, clients_max, driver)
+        self.loop = Loop(self.hub, machine, gc)
+        self.is_running = True
+        watch_secrets(broker)
+        self._items = broker.counters.total_items
+        driver.record_kind = self._record_kind
+
+    def listen(self, bound: BoundSockets, admin: MemberAdmin) -> None:
+        """Accept clients."""
+        for sock, wire in bound.all():
+            is_of_spool = bound.of_spool is not None and sock is bound.of_spool[0]
+            acceptor = ListeningSocket(sock, allowed_clients() if is_of_spool else None)
+            reserve = Reserve.SPOOL if is_of_spool else Reserve.OPERATORS if wire.name == "admin" else Reserve.NONE
+            gate = self._driver.gate
+            if wire.name == "admin":
+                gated = GatedAcceptor(acceptor, gate, partial(AdminSock, admin=admin, is_of_spool=is_of_spool))
+            else:
+                gated = GatedAcceptor(acceptor, gate)
+            self.hub.listen(Endpoint(gated, wire, None, reserve))
+
+    async def run(self) -> None:
+        """Serve until stopped."""
+        await self.loop.run()
+
+    def stop(self, why: str) -> None:
+        """Stop after this turn."""
+        self.broker.status.stop(why)
+        self.loop.stop()
+
+    def close(self) -> None:
+        """Stop accepting, reply to every client that waits, and leave the spool synced and closed."""
+        self.is_running = False
+        self.hub.close()
+
+    @property
+    def is_clean(self) -> bool:
+        """True if the spool is closed and no redo log is in use: another server can go on from its files alone."""
+        fs, path = self.broker.fs, f"{self.broker.spool.own}/version"
+        return is_there(fs, path) and not fs.read(path, 0, 100).startswith(IN_USE.encode())
+
+    @property
+    def running_sync(self) -> object:
+        """The sync of journals that a thread runs now, or None."""
+        return self.hub.running_sync
+
+    def _record_kind(self) -> RecordKind:
+        """Return PUT if a client has put something since the last call."""
+        items, self._items = self._items, self.broker.counters.total_items
+        return RecordKind.CHANGE if items == self._items else RecordKind.PUT

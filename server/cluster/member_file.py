@@ -1,0 +1,164 @@
+"""The member's file, `.staniel/member`: what a member keeps on its disk (cluster/durable.py), appended to and synced.
+
+It is rewritten when it has grown to several times what it must hold. A thread runs the syncs, one at a time, and each
+covers all that was written before it began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from staniel.cluster.durable import (
+    ALL_FIXED,
+    MAGIC,
+    Appended,
+    Copied,
+    Created,
+    Entries,
+    Fitness,
+    Fixed,
+    Joined,
+    Kept,
+    Marked,
+    Promised,
+    Seen,
+    encode_entry,
+    new_file,
+    read_file,
+)
+from staniel.journal.disk.fs import MISSING, File, Fs, JournalFailure
+from staniel.journal.disk.refusals import described
+from staniel.journal.disk.replace_file import replace_and_open, replace_file
+from staniel.journal.spool import SpoolError
+from staniel.server.sync_thread import WorkerThread
+
+FILE = "member"
+REWRITE_BYTES_MIN = 32 << 20
+REWRITE_TIMES = 3
+
+
+class FileSync(Struct):
+    """A sync of the file. `number`: of the last Sync effect that it covers."""
+
+    file: File
+    number: int
+
+    def run(self) -> None:
+        self.file.sync()
+
+
+class MemberFile:
+    """The file, open for appending. `kept` is what it says; the member changes it together with the file."""
+
+    def __init__(self, fs: Fs, own: str) -> None:
+        """Open the file, or make it for a new member. Raises OSError, SpoolError."""
+        self._fs = fs
+        self._path = f"{own}/{FILE}"
+        try:
+            data = fs.read(self._path, 0, fs.size(self._path))
+        except MISSING:
+            data = new_file(fs.unique_id())
+            replace_file(fs, self._path, data)
+        content = read_file(data)
+        if isinstance(content, str):
+            raise SpoolError(f"{self._path}: {content}; see docs/replication.md before you remove it")
+        self.kept, whole = content
+        if whole < len(data):
+            fs.truncate(self._path, whole)
+        self._file = fs.append(self._path)
+        self._worker: WorkerThread[FileSync] = WorkerThread("member")
+        self._running: FileSync | None = None
+        self._wanted = 0
+
+    @property
+    def fd(self) -> int:
+        """The descriptor that is readable when a sync has ended."""
+        return self._worker.fd
+
+    @property
+    def running(self) -> FileSync | None:
+        """The sync that runs now."""
+        return self._running
+
+    def write(self, entries: Iterable[Entries]) -> None:
+        """Append entries. Raises JournalFailure."""
+        try:
+            self._file.write(b"".join([encode_entry(entry) for entry in entries]))
+        except OSError as error:
+            raise JournalFailure(f"cannot write {self._path}: {described(error)}") from error
+
+    def want_sync(self, number: int) -> None:
+        """Sync all that was written so far. `take_synced` returns the number once that is done."""
+        self._wanted = number
+        self._start_sync()
+
+    def _start_sync(self) -> None:
+        if self._running is None and self._wanted:
+            self._running, self._wanted = FileSync(self._file, self._wanted), 0
+            self._worker.start(self._running)
+
+    def take_synced(self) -> int:
+        """Return the number of the sync that has ended, 0 if none has. Raises JournalFailure."""
+        try:
+            ended = self._worker.finished()
+        except OSError as error:
+            raise JournalFailure(f"cannot sync {self._path}: {described(error)}") from error
+        if ended is None:
+            return 0
+        self._running = None
+        self._start_sync()
+        return ended.number
+
+    def sync_now(self) -> None:
+        """Sync all that was written, and wait for it. Raises JournalFailure."""
+        try:
+            self._file.sync()
+        except OSError as error:
+            raise JournalFailure(f"cannot sync {self._path}: {described(error)}") from error
+
+    def rewrite_if_large(self) -> None:
+        """Write the file anew if most of it is out of date. Raises JournalFailure."""
+        if self._file.size < REWRITE_BYTES_MIN or self._running is not None:
+            return
+        held = sum([len(record.data) for record in self.kept.stream.records])
+        if self._file.size < REWRITE_TIMES * max(held, REWRITE_BYTES_MIN // REWRITE_TIMES):
+            return
+        try:
+            file = replace_and_open(self._fs, self._path, encode_kept(self.kept), f"{self._path}.new")
+        except OSError as error:
+            raise JournalFailure(f"cannot rewrite {self._path}: {described(error)}") from error
+        self._file.close()
+        self._file = file
+
+    def close(self) -> None:
+        self._worker.close()
+        self._file.close()
+
+
+def encode_kept(kept: Kept) -> bytes:
+    """Return a file that says the same as all entries so far."""
+    entries: list[Entries] = [Created(kept.member_id)]
+    stream = kept.stream
+    if kept.cluster_id:
+        entries.append(Joined(kept.cluster_id, 0))
+    if stream.base.number:
+        runs = tuple((run.epoch, run.first) for run in stream.runs if run.first <= stream.base.number)
+        entries.append(Copied(stream.base.epoch, stream.base.number, runs))
+    entries += [
+        Appended(record.place.epoch, record.place.number, record.kind, record.data) for record in stream.records
+    ]
+    if kept.promised:
+        entries.append(Promised(kept.promised))
+    if kept.revision:
+        entries.append(Seen(kept.revision))
+    if kept.fitness is not Fitness.WHOLE:
+        entries.append(Marked(kept.fitness))
+    entries.append(Fixed(kept.fixed))
+    return MAGIC + b"".join([encode_entry(entry) for entry in entries])
+
+
+def is_ahead(kept: Kept) -> bool:
+    """Tell whether the member led and did not end cleanly: its files may have changes that no record has."""
+    return kept.fixed == ALL_FIXED

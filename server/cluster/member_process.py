@@ -1,0 +1,329 @@
+"""The process of a member: from its start, through the roles, to its stop.
+
+It follows until the member is told to take over. Then it recovers its spool like a server that stands alone, on an Fs
+that records, and serves clients with a hub whose sockets stand behind a gate. A leader that is deposed begins anew as
+a new program in the same process: nothing that it had in memory can be written any more.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import trio
+from msgspec import Struct
+
+from staniel.broker.broker import Broker
+from staniel.broker.config.addresses import TcpAddress, format_address, parse_address
+from staniel.broker.config.load import Config
+from staniel.broker.events import EventSink, Level
+from staniel.broker.recovery import RecoverySummary
+from staniel.cluster.core import MemberConfig
+from staniel.cluster.effects import Refusal
+from staniel.cluster.spool_changes import encode_changes
+from staniel.cluster.spool_names import SpoolPaths
+from staniel.cluster.status import Accepted, MemberStatus, Refused
+from staniel.journal.disk.fs import Fs, JournalFailure
+from staniel.journal.disk.os_fs import OsFs
+from staniel.server.clock import ServerClock
+from staniel.server.cluster.admin import MemberAdmin, Orders
+from staniel.server.cluster.driver import Anew, Driver, Outside, Stopped
+from staniel.server.cluster.etcd_link import Answers, EtcdLink, MemberEntry
+from staniel.server.cluster.leading import LeaderService
+from staniel.server.cluster.member_spool import UNFIT
+from staniel.server.cluster.member_view import status_of
+from staniel.server.cluster.reactor import Reactor
+from staniel.server.cluster.refuser import Refuser
+from staniel.server.cluster.supervision import Supervision
+from staniel.server.sockets import BoundSockets
+
+TICK_S = 0.1
+CONNECT_S = 2.0
+LAST_REPLIES_S = 5.0
+ENDINGS = (Anew, Stopped, JournalFailure, OSError, MemoryError)
+
+
+class Parts(Struct):
+    """What `serve_member` has made for the process. `make_broker` recovers the spool on an Fs that it is given."""
+
+    config: Config
+    fs: OsFs
+    bound: BoundSockets
+    clock: ServerClock
+    report: EventSink
+    make_broker: Callable[[Fs], tuple[Broker, RecoverySummary]]
+    make_service: Callable[[Driver, Broker, RecoverySummary], LeaderService]
+
+
+class MemberProcess:
+    """A member with all that it needs. `ending`: why it ends, None for a stop by an operator."""
+
+    def __init__(self, parts: Parts, paths: SpoolPaths, token: bytes | None) -> None:
+        config = parts.config.cluster
+        self._parts, self._config, self._report = parts, config, parts.report
+        self.reactor = Reactor()
+        member = MemberConfig(config.advertise, config.min_in_sync)
+        self.driver = Driver(member, parts.fs, paths, self.reactor, config.lease_ms, parts.report)
+        self.driver.outside = Outside(
+            self._ask_etcd, self._connect_to, self._begin_to_lead, self._begin_to_serve, self._close_clients
+        )
+        self.entries: dict[bytes, MemberEntry] = {}
+        entry = MemberEntry(config.member, replication_address(config.listen, config.advertise), config.advertise)
+        answers = Answers(
+            self._key_read, self._taken, self._refused, self._unanswered, self.driver.key_watched, self._take_entries
+        )
+        lease_s = -(-config.lease_ms // 1000)
+        self.etcd = EtcdLink(config.etcd, config.name, self.driver.kept.member_id, entry, lease_s, answers)
+        self.supervision = Supervision(self.driver, self.entries, config.lease_ms / 1000, parts.report)
+        self.admin = MemberAdmin(Orders(self.status, self._init, self._hand_over), token)
+        self.refuser = Refuser(self.reactor, self.leader_address, self.admin.reply)
+        self.service: LeaderService | None = None
+        self.ending: Exception | None = None
+        self._made: tuple[Broker, RecoverySummary] | None = None
+        self._heir: tuple[bytes, str] | None = None
+        self._is_connecting = self._is_stopping = False
+        self.stop_cause = ""
+        self._nursery: trio.Nursery | None = None
+
+    # --- life ---
+
+    async def run(self) -> None:
+        """Run until a signal, an order, or an error, which is in `ending`."""
+        self.driver.links.listen(self._config.listen)
+        bound = self._parts.bound
+        for sock, _ in bound.all():
+            sock.listen(self._parts.config.server.connection_backlog or 1024)
+        self.refuser.listen(bound.all(), bound.of_spool[0] if bound.of_spool is not None else None)
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            await nursery.start(self._handle_signals)
+            self._start(self._react)
+            self._start(self.etcd.watch)
+            self._start(self.etcd.stay_alive, self.supervision.is_alive)
+            self._start(self._tick)
+            self._try(self.driver.start)
+        with trio.move_on_after(CONNECT_S):
+            await self.etcd.leave()
+        self.driver.links.close_all()
+
+    def _start(self, task: Callable[..., Awaitable[object]], *arguments: object) -> None:
+        assert self._nursery is not None
+        self._nursery.start_soon(self._guard, task, *arguments)
+
+    async def _guard(self, task: Callable[..., Awaitable[object]], *arguments: object) -> None:
+        try:
+            await task(*arguments)
+        except ENDINGS as why:
+            self._end(why)
+
+    def _try(self, call: Callable[[], object]) -> None:
+        try:
+            call()
+        except ENDINGS as why:
+            self._end(why)
+
+    def _end(self, why: Exception | None) -> None:
+        """End all tasks. The first reason counts."""
+        if self._nursery is not None and not self._nursery.cancel_scope.cancel_called:
+            self.ending = why
+            self._nursery.cancel_scope.cancel()
+
+    async def _handle_signals(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as received:
+            task_status.started()
+            async for number in received:
+                if number == signal.SIGHUP:
+                    if self.service is not None:
+                        self.service.loop.reload()
+                else:
+                    self._stop(f"signal {signal.Signals(number).name}")
+
+    def _stop(self, why: str) -> None:
+        self._is_stopping = True
+        self.stop_cause = why
+        if self.service is not None:
+            self.service.stop(why)
+        elif self.driver.member.leader is None:
+            self._try(self.driver.spool.close)
+            self._end(None)
+        else:
+            self._end(None)  # while it takes over: the next start goes on as after a crash
+
+    async def _react(self) -> None:
+        """Handle the reactor's events, unless a hub does."""
+        while True:
+            await trio.lowlevel.wait_readable(self.reactor.fileno())
+            if self.service is None or not self.service.is_running:
+                self.reactor.handle_events(self._parts.clock.now_ms())
+                self.driver.end_turn()
+            else:
+                await trio.sleep(TICK_S)
+
+    async def _tick(self) -> None:
+        while True:
+            await trio.sleep(TICK_S)
+            self.refuser.drop_late(self._parts.clock.now_ms())
+            self.supervision.look(trio.current_time())
+
+    # --- etcd ---
+
+    def _ask_etcd(self, effect: object) -> None:
+        self._start(self.etcd.ask, effect)
+
+    def _key_read(self, *answer: object) -> None:
+        self.driver.member.key_read(*answer)  # type: ignore[arg-type]
+        self.driver.carry_out()
+
+    def _taken(self, ask: int, revision: int) -> None:
+        self.driver.member.transaction_taken(ask, revision)
+        self.driver.carry_out()
+
+    def _refused(self, *answer: object) -> None:
+        self.driver.member.transaction_refused(*answer)  # type: ignore[arg-type]
+        self.driver.carry_out()
+
+    def _unanswered(self, ask: int, why: str) -> None:
+        self.driver.member.ask_unanswered(ask)
+        self.driver.carry_out()
+
+    def _take_entries(self, entries: dict[bytes, MemberEntry]) -> None:
+        self.entries.clear()
+        self.entries.update(entries)
+        self.supervision.has_entries = True
+
+    # --- following ---
+
+    def _connect_to(self, leader_id: bytes) -> None:
+        entry = self.entries.get(leader_id)
+        if entry is not None and not self._is_connecting:
+            self._is_connecting = True
+            self._start(self._connect, entry.replication)
+
+    async def _connect(self, address: str) -> None:
+        where = parse_address(address)
+        assert isinstance(where, TcpAddress)
+        try:
+            with trio.fail_after(CONNECT_S):
+                stream = await trio.open_tcp_stream(where.host, where.port)
+            sock = os_socket(stream)
+        except (OSError, trio.TooSlowError):
+            return  # the supervision asks again
+        finally:
+            self._is_connecting = False
+        number = self.driver.links.add(sock)
+        self.driver.member.connected(number)
+        self.driver.carry_out()
+
+    def leader_address(self) -> str:
+        """Return where clients reach the leader, "" if it is not known, or is this member, which takes over."""
+        core = self.driver.member.core
+        return "" if core.key is None or core.key.leader_id == core.id else core.key.address
+
+    # --- leading ---
+
+    def _begin_to_lead(self, upto: int) -> None:
+        self._start(self._lead, upto)
+
+    async def _lead(self, upto: int) -> None:
+        driver = self.driver
+        self._report(Level.INFO, "cluster.takes_over", epoch=driver.kept.promised, records=upto)
+        try:
+            driver.spool.become_leaders(upto)
+        except UNFIT as why:
+            driver.mark_unfit(str(why))
+            raise Anew from None
+        make = partial(self._parts.make_broker, driver.recording_fs)
+        broker, summary = await trio.to_thread.run_sync(make, abandon_on_cancel=True)
+        self._made = broker, summary
+        driver.member.recovered(tuple(encode_changes(driver.recorder.take_changes())))
+        driver.carry_out()
+
+    def _begin_to_serve(self) -> None:
+        if self.service is not None:
+            raise Anew  # the lead could not be handed over: its spool is closed already
+        assert self._made is not None
+        self.refuser.close()
+        self.service = service = self._parts.make_service(self.driver, *self._made)
+        self.supervision.service = service
+        service.listen(self._parts.bound, self.admin)
+        self._start(self._serve_clients, service)
+
+    async def _serve_clients(self, service: LeaderService) -> None:
+        await service.run()
+        await self._end_leading(service)
+
+    async def _end_leading(self, service: LeaderService) -> None:
+        """Leave a spool that says what its records say; then hand over, or stop."""
+        driver = self.driver
+        service.close()
+        driver.end_turn()
+        with trio.move_on_after(LAST_REPLIES_S):
+            await driver.answered_all()
+        if not driver.recorder.has_changes and service.is_clean:
+            driver.spool.store_place(driver.kept.stream.last)
+            driver.member.note_clean_end()
+            driver.carry_out()
+            driver.file.sync_now()
+        if self._heir is None or self._is_stopping:
+            self._end(None)
+            return
+        driver.member.hand_over(*self._heir)
+        driver.carry_out()
+        await trio.sleep(2 * self._config.lease_ms / 1000)
+        raise Anew  # etcd has not answered
+
+    def _close_clients(self) -> None:
+        self.driver.gate.drop_all()
+        if self.service is not None or self.driver.member.leader is not None:
+            self._report(Level.WARNING, "cluster.deposed", epoch=self.driver.kept.promised)
+            raise Anew
+
+    # --- operators ---
+
+    def status(self) -> MemberStatus:
+        """Return what this member tells of itself."""
+        return status_of(self._config, self.driver, self.entries, self.etcd.trouble, is_handing_over=bool(self._heir))
+
+    def _init(self) -> Accepted | Refused:
+        refusal = self.driver.member.init(os.urandom(16))
+        self.driver.carry_out()
+        return Refused(refusal.value) if refusal is not None else Accepted(self.driver.kept.member_id.hex())
+
+    def _hand_over(self, to: str) -> Accepted | Refused:
+        driver, service = self.driver, self.service
+        leader = driver.member.leader
+        if leader is None or service is None:
+            address = self.leader_address()
+            return Refused(f"{Refusal.NOT_LEADER.value}; {address} does" if address else Refusal.NOT_LEADER.value)
+        if self._heir is not None:
+            return Refused(Refusal.HANDING_OVER.value)
+        for member_id in sorted(leader.members - {driver.kept.member_id}):
+            entry = self.entries.get(member_id)
+            if entry is not None and to in ("", entry.name, member_id.hex()):
+                self._heir = member_id, entry.clients
+                driver.gate.is_shut = True
+                service.stop("the lead is handed over")
+                return Accepted(member_id.hex())
+        return Refused(f"no other member of the in-sync set that is alive is {to!r}" if to else "no other is in sync")
+
+
+def os_socket(stream: trio.SocketStream) -> socket.socket:
+    """Return the system's socket of a stream, which is the caller's then."""
+    return socket.socket(fileno=os.dup(stream.socket.fileno()))
+
+
+def replication_address(listen: str, advertise: str) -> str:
+    """Return where other members connect: at `listen`, on the host of `advertise` if it listens on all addresses."""
+    where, clients = parse_address(listen), parse_address(advertise)
+    assert isinstance(where, TcpAddress) and isinstance(clients, TcpAddress)
+    host = clients.host if where.host in ("0.0.0.0", "::") else where.host
+    return format_address(TcpAddress(host, where.port))
+
+
+def begin_anew() -> None:
+    """Become a new program in this process."""
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])

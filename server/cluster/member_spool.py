@@ -1,0 +1,136 @@
+"""A member's files: a follower's spool, the copy that is being made of a leader's, the tail that is kept aside."""
+
+from __future__ import annotations
+
+from staniel.cluster.compare import BadPlan
+from staniel.cluster.durable import Appended, Fitness, Kept, encode_entry
+from staniel.cluster.follower_spool import FollowerSpool, SpoolDiffers, place_path, store_first_place
+from staniel.cluster.places import Place
+from staniel.cluster.spool_changes import BadRecord
+from staniel.cluster.spool_names import SpoolPaths
+from staniel.cluster.stream import Record, RecordKind
+from staniel.journal.disk.fs import Fs
+from staniel.journal.disk.replace_file import replace_file
+from staniel.journal.disk.unsynced_names import UnsyncedNames
+from staniel.journal.kestrel.files import OWN_FOLDER
+from staniel.server.cluster.copying import CopyTarget, remove_all
+from staniel.server.cluster.member_file import is_ahead
+
+APPLIED_BYTES_MAX = 8 << 20
+"""After so many bytes a follower's files are synced, so that its records need not be kept."""
+
+UNFIT = (SpoolDiffers, BadRecord, BadPlan)
+"""Errors that say that the spool is not what its leader says. It must be copied anew."""
+
+
+class MemberSpool:
+    """The files of a member that does not lead. Methods raise OSError, JournalFailure, and those of UNFIT."""
+
+    def __init__(self, fs: Fs, paths: SpoolPaths, kept: Kept) -> None:
+        self._fs = fs
+        self._paths = paths
+        self._kept = kept
+        self._followed: FollowerSpool | None = None
+        self._copy: CopyTarget | None = None
+        self._unsynced_bytes = 0
+
+    @property
+    def has_items(self) -> bool:
+        """True if the files have anything that a leader's would replace."""
+        return bool(self._paths.replicated_files(self._fs))
+
+    def open(self) -> None:
+        """Open the files where the last run has left them, if they are a follower's."""
+        kept = self._kept
+        if is_ahead(kept) or kept.fitness is Fitness.HALF or (not kept.cluster_id and self.has_items):
+            return
+        self._followed = FollowerSpool(self._fs, self._paths)
+
+    def apply(self, upto: int) -> None:
+        """Apply the records up to this number."""
+        spool = self._followed
+        if spool is None:
+            if self._copy is None or not self._copy.is_complete:
+                return
+            spool = self._followed = FollowerSpool(self._fs, self._paths)
+            self._copy = None
+        for record in self._kept.stream.behind(spool.last.number):
+            if record.place.number > upto:
+                break
+            spool.apply(record.place, changes_of(record))
+            self._unsynced_bytes += len(record.data)
+        if self._unsynced_bytes > APPLIED_BYTES_MAX:
+            self.sync()
+
+    def sync(self) -> int:
+        """Make what is applied durable in files. Return the number up to which that is so."""
+        if self._followed is None:
+            return 0
+        self._unsynced_bytes = 0
+        return self._followed.sync().number
+
+    @property
+    def is_followed(self) -> bool:
+        return self._followed is not None
+
+    @property
+    def durable(self) -> int:
+        """The number of the record up to which all are durable in files; 0 if these are not a follower's."""
+        return self._followed.durable.number if self._followed is not None else 0
+
+    def begin_copy(self) -> None:
+        """Begin to take the files of a leader: pieces follow."""
+        self._followed = None
+        self._copy = CopyTarget(self._fs, self._paths)
+
+    def write_piece(self, data: bytes) -> None:
+        """Take a piece of a copy."""
+        if self._copy is None:
+            self.begin_copy()
+        assert self._copy is not None
+        self._copy.write(data)
+
+    def keep_tail(self, behind: int) -> None:
+        """Keep the records behind this number in `damaged/`, before the files lose their effect."""
+        records = list(self._kept.stream.behind(behind))
+        if not records:
+            return
+        folder, place = f"{self._paths.own}/damaged", records[0].place
+        self._fs.make_folder(folder)
+        entries = [Appended(record.place.epoch, record.place.number, record.kind, record.data) for record in records]
+        data = b"".join([encode_entry(entry) for entry in entries])
+        replace_file(self._fs, f"{folder}/tail.{place.epoch}.{place.number}", data)
+
+    def become_leaders(self, upto: int) -> None:
+        """Apply all records, and leave the files to a server that leads."""
+        self.apply(upto)
+        if self._followed is not None:
+            self._followed.close()
+            self._followed = None
+        self.forget_place()
+
+    def forget_place(self) -> None:
+        """Forget the place of the files: from here on they change without it."""
+        remove_all(self._fs, [place_path(self._paths)])
+        self._fs.make_folder(self._paths.own)
+        self._fs.sync_folder(self._paths.own)
+
+    def store_place(self, place: Place) -> None:
+        """Store the place of files that a leader has left synced."""
+        store_first_place(UnsyncedNames(self._fs), self._paths, place)
+
+    def close(self) -> None:
+        """Leave the files synced."""
+        if self._followed is not None:
+            self._followed.close()
+            self._followed = None
+
+
+def changes_of(record: Record) -> bytes:
+    """Return the changes in a record; b"" if it has none."""
+    return record.data if record.kind in (RecordKind.CHANGE, RecordKind.PUT) else b""
+
+
+def paths_of(folder: str, jobs: str) -> SpoolPaths:
+    """Return the paths of a spool. `jobs`: the folder of its command log, "" if that is inside."""
+    return SpoolPaths(folder, "" if jobs.startswith(f"{folder}/{OWN_FOLDER}/") else jobs)

@@ -1,0 +1,104 @@
+"""What a member tells operators of itself (cluster/status.py)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from staniel.broker.config.schema import ClusterSettings
+from staniel.cluster.durable import Fitness
+from staniel.cluster.follower import FollowerState
+from staniel.cluster.leader import Leader, LeaderState
+from staniel.cluster.member import Member, RoleState
+from staniel.cluster.status import FollowerStatus, MemberStatus, Role
+
+if TYPE_CHECKING:
+    from staniel.server.cluster.driver import Driver
+    from staniel.server.cluster.etcd_link import MemberEntry
+
+UNFIT = {
+    Fitness.WHOLE: "",
+    Fitness.SHORT: "answered records may be missing at its end",
+    Fitness.HALF: "its files must be copied from the leader's",
+}
+
+
+def status_of(
+    settings: ClusterSettings,
+    driver: Driver,
+    entries: dict[bytes, MemberEntry],
+    trouble: str,
+    *,
+    is_handing_over: bool,
+) -> MemberStatus:
+    """Return the status of this member. `entries`: the members that are alive; `trouble`: etcd's."""
+    member, kept = driver.member, driver.kept
+    key = member.core.key
+    role = Role.HANDING_OVER if is_handing_over and member.leader is not None else role_of(member)
+    answered = member.follower.answered if member.follower is not None else 0
+    return MemberStatus(
+        cluster=settings.name,
+        cluster_id=kept.cluster_id.hex(),
+        id=kept.member_id.hex(),
+        name=settings.member,
+        role=role,
+        epoch=kept.promised,
+        leader_id=key.leader_id.hex() if key is not None else "",
+        leader_address=key.address if key is not None else "",
+        in_sync=[member_id.hex() for member_id in key.members] if key is not None else [],
+        min_in_sync=settings.min_in_sync,
+        last=member.core.last,
+        answered=member.leader.answered if member.leader is not None else answered,
+        unfit=UNFIT[kept.fitness],
+        why=why_waiting(member),
+        etcd=trouble,
+        followers=followers_of(driver, member.leader, entries) if member.leader is not None else [],
+    )
+
+
+def role_of(member: Member) -> Role:
+    """Return the role as operators see it."""
+    if member.role is RoleState.STOPPED:
+        return Role.STOPPED
+    if member.leader is not None:
+        serves = member.leader.state in (LeaderState.SERVING, LeaderState.HANDING_OVER)
+        return Role.LEADING if serves else Role.TAKING_OVER
+    if member.follower is None or member.follower.state is not FollowerState.FOLLOWING:
+        is_copying = member.follower is not None and member.follower.state is FollowerState.COPYING
+        return Role.COPYING if is_copying else Role.WAITING
+    return Role.FOLLOWING
+
+
+def why_waiting(member: Member) -> str:
+    """Return why a member neither leads nor follows; "" if it does."""
+    if role_of(member) is not Role.WAITING:
+        return ""
+    if member.core.key is None:
+        has_cluster = bool(member.core.kept.cluster_id)
+        return (
+            "the key in etcd has not been read" if has_cluster else "there is no cluster yet: see staniel cluster init"
+        )
+    return "its leader is not reached" if member.follower is not None else "no leader may be followed"
+
+
+def followers_of(driver: Driver, leader: Leader, entries: dict[bytes, MemberEntry]) -> list[FollowerStatus]:
+    """Return what a leader knows of the other members."""
+    peers = {peer.id: peer for peer in leader.peers.values()}
+    ids = (set(entries) | leader.members | set(peers)) - {driver.kept.member_id}
+    views = []
+    for member_id in sorted(ids):
+        peer, entry = peers.get(member_id), entries.get(member_id)
+        lag = driver.lag_of(leader.acks.get(member_id, 0)) if peer is not None else (None, None, None)
+        views.append(
+            FollowerStatus(
+                id=member_id.hex(),
+                name=entry.name if entry is not None else "",
+                address=entry.clients if entry is not None else "",
+                in_set=member_id in leader.members,
+                is_connected=peer is not None,
+                state=peer.state.value if peer is not None else "gone",
+                lag_records=lag[0],
+                lag_bytes=lag[1],
+                lag_ms=lag[2],
+            )
+        )
+    return views

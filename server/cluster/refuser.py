@@ -1,0 +1,116 @@
+"""The listeners of a member that does not lead: each client is told who leads, in the words of its protocol."""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Callable, Iterable
+
+from staniel.broker.session import ProtocolSpec
+from staniel.server.cluster.reactor import Reactor
+from staniel.server.interfaces import close_quietly
+
+READ_BYTES = 64 << 10
+REQUEST_BYTES_MAX = 128 << 10  # of an operator's request
+CLIENTS_MAX = 500
+LINGER_MS = 5_000
+
+Reply = Callable[[bytes, bool], bytes | None]
+"""A function of an operator's request so far and whether it came over the spool's socket. None: it is not whole."""
+
+
+class Refusal:
+    """A client that is refused once it asks. `until_ms`: when it is dropped."""
+
+    def __init__(self, sock: socket.socket, protocol: ProtocolSpec, is_of_spool: bool, until_ms: int) -> None:
+        self.sock = sock
+        self.protocol = protocol
+        self.is_of_spool = is_of_spool
+        self.until_ms = until_ms
+        self.asked = b""
+        self.is_told = False
+
+
+class Refuser:
+    """The refusals. `leader` returns the address of the leader, "" if none is known; `reply` serves operators."""
+
+    def __init__(self, reactor: Reactor, leader: Callable[[], str], reply: Reply) -> None:
+        self._reactor = reactor
+        self._leader = leader
+        self._reply = reply
+        self._listening: list[int] = []
+        self._clients: dict[int, Refusal] = {}
+
+    def listen(self, sockets: Iterable[tuple[socket.socket, ProtocolSpec]], of_spool: socket.socket | None) -> None:
+        """Accept clients; the sockets listen already."""
+        for sock, protocol in sockets:
+            sock.setblocking(False)
+            self._listening.append(sock.fileno())
+            self._reactor.dispatcher.watch(
+                sock.fileno(),
+                select.EPOLLIN,
+                lambda now_ms, sock=sock, protocol=protocol: self._accept(sock, protocol, sock is of_spool, now_ms),  # type: ignore[misc]
+            )
+
+    def close(self) -> None:
+        """Stop accepting, and drop all clients. The listening sockets stay open: a leader's hub accepts next."""
+        for fd in self._listening:
+            self._reactor.dispatcher.unwatch(fd)
+        self._listening.clear()
+        for client in list(self._clients.values()):
+            self._drop(client)
+
+    def drop_late(self, now_ms: int) -> None:
+        """Drop the clients whose time is over."""
+        for client in [client for client in self._clients.values() if client.until_ms <= now_ms]:
+            self._drop(client)
+
+    def _accept(self, listening: socket.socket, protocol: ProtocolSpec, is_of_spool: bool, now_ms: int) -> None:
+        try:
+            sock, _ = listening.accept()
+        except OSError:
+            return
+        if len(self._clients) >= CLIENTS_MAX:
+            close_quietly(sock)
+            return
+        sock.setblocking(False)
+        client = self._clients[sock.fileno()] = Refusal(sock, protocol, is_of_spool, now_ms + 60_000)
+        self._reactor.dispatcher.watch(sock.fileno(), select.EPOLLIN, lambda now_ms: self._serve(client, now_ms))
+
+    def _serve(self, client: Refusal, now_ms: int) -> None:
+        try:
+            data = client.sock.recv(READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._drop(client)
+            return
+        if client.is_told:
+            return  # what comes behind the refusal is read, so that no reset overtakes it
+        client.asked += data
+        words = self._words_for(client)
+        if words is None and len(client.asked) <= REQUEST_BYTES_MAX:
+            return
+        client.is_told, client.until_ms, client.asked = True, now_ms + LINGER_MS, b""
+        try:
+            client.sock.sendall(words or b"")  # a few hundred bytes fit into any socket's buffer
+            client.sock.shutdown(socket.SHUT_WR)
+        except OSError:
+            self._drop(client)
+
+    def _words_for(self, client: Refusal) -> bytes | None:
+        if client.protocol.name == "admin":
+            return self._reply(client.asked, client.is_of_spool)
+        return client.protocol.farewell(refusal_text(self._leader()))
+
+    def _drop(self, client: Refusal) -> None:
+        self._clients.pop(client.sock.fileno(), None)
+        self._reactor.dispatcher.unwatch(client.sock.fileno())
+        self._reactor.dispatcher.dropped.append(client.sock)
+
+
+def refusal_text(leader: str) -> str:
+    """Return why a member refuses all requests: client/cluster.py reads the address in it."""
+    return f"not the leader: {leader}" if leader else "not the leader"

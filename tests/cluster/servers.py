@@ -1,0 +1,196 @@
+"""Real members: server processes on loopback with spools and ports of their own, and one real etcd."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.etcd_process import started
+from tests.support.process import die_with_the_tests, until
+from tests.support.transcripts import free_port
+
+SECONDS_MAX = 60.0
+
+
+class MemberServer:
+    """A member's process. Its ports stay the same over restarts."""
+
+    def __init__(self, folder: Path, name: str, etcd: str, settings: str = "", min_in_sync: int = 2) -> None:
+        self.folder, self.name = folder, name
+        self.spool = folder / name
+        self.port, self.replication_port, self.admin_port = free_port(), free_port(), free_port()
+        self.config = folder / f"{name}.toml"
+        self.config.write_text(
+            f'[server]\nspool = "{self.spool}"\nlog_level = "debug"\n[memcache]\nport = {self.port}\n'
+            f"[admin]\nport = {self.admin_port}\n"
+            f'[cluster]\nname = "test"\nmember = "{name}"\nlisten = "127.0.0.1:{self.replication_port}"\n'
+            f'advertise = "127.0.0.1:{self.port}"\netcd = ["{etcd}"]\nlease = "2s"\nmin_in_sync = {min_in_sync}\n'
+            + settings
+        )
+        self.log = folder / f"{name}.log"
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start the process."""
+        command = [str(Path(sys.executable).with_name("staniel")), "serve", "--config", str(self.config)]
+        with self.log.open("ab") as log:
+            self._child = subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=die_with_the_tests)
+
+    @property
+    def is_running(self) -> bool:
+        return self._child is not None and self._child.poll() is None
+
+    def kill(self) -> None:
+        """End it as a crash does."""
+        assert self._child is not None
+        self._child.kill()
+        self._child.wait()
+
+    def signal(self, number: int) -> None:
+        """Send a signal."""
+        assert self._child is not None
+        self._child.send_signal(number)
+
+    def wait(self) -> int:
+        """Return the exit code, once the process has ended."""
+        assert self._child is not None
+        return self._child.wait(SECONDS_MAX)
+
+    def call(self, path: str, body: object = None) -> tuple[int, Any]:
+        """Ask the admin listener: POST if there is a body. Return the status and the reply; 0 if there is none."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"http://127.0.0.1:{self.admin_port}{path}", data)
+        try:
+            with urllib.request.urlopen(request, timeout=5) as reply:
+                return reply.status, json.load(reply)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+        except OSError:
+            return 0, None
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """What it tells of itself; {} if it does not run."""
+        return self.call("/cluster")[1] or {}
+
+    @property
+    def role(self) -> str:
+        return str(self.status.get("role", ""))
+
+    @property
+    def lines(self) -> str:
+        """Its log."""
+        return self.log.read_text("utf-8", "replace") if self.log.exists() else ""
+
+    def wire(self, seconds_max: float = SECONDS_MAX) -> Wire:
+        """Connect as a client."""
+        return Wire(self.port, seconds_max)
+
+
+class Wire:
+    """A client's connection, byte for byte."""
+
+    def __init__(self, port: int, seconds_max: float = SECONDS_MAX) -> None:
+        self.sock = socket.create_connection(("127.0.0.1", port), seconds_max)
+        self.file = self.sock.makefile("rwb")
+
+    def line(self) -> str:
+        """Read a line; "" at the end."""
+        return self.file.readline().decode().rstrip("\r\n")
+
+    def say(self, text: str) -> None:
+        """Send a request, without reading its reply."""
+        self.file.write(text.replace("\n", "\r\n").encode())
+        self.file.flush()
+
+    def put(self, queue: str, data: str) -> str:
+        """Put an item. Return the reply."""
+        self.say(f"set {queue} 0 0 {len(data)}\n{data}\n")
+        return self.line()
+
+    def get(self, queue: str) -> str | None:
+        """Take an item; None if there is none. Raises ConnectionError if the server refuses."""
+        self.say(f"get {queue}\n")
+        head = self.line()
+        if head == "END":
+            return None
+        if not head.startswith("VALUE"):
+            raise ConnectionError(head)
+        data = self.line()
+        assert self.line() == "END"
+        return data
+
+    def close(self) -> None:
+        self.file.close()
+        self.sock.close()
+
+
+class Servers:
+    """The members of one cluster."""
+
+    def __init__(self, members: list[MemberServer]) -> None:
+        self.members = members
+
+    def __getitem__(self, at: int) -> MemberServer:
+        return self.members[at]
+
+    def told(self) -> str:
+        """All logs, for a test that fails."""
+        return "\n".join(f"--- {member.name} {member.status}\n{member.lines}" for member in self.members)
+
+    def wait_for(self, condition: Callable[[], object], what: str) -> None:
+        """Wait until `condition` holds."""
+        assert until(condition, SECONDS_MAX), f"{what} did not happen\n{self.told()}"
+
+    def form(self) -> MemberServer:
+        """Start all, make the cluster with the first one, and wait until all are in sync. Return the leader."""
+        first = self.members[0]
+        for member in self.members:
+            member.start()
+        self.wait_for(lambda: first.role == "waiting", "the first member waits")
+        self.wait_for(lambda: first.call("/cluster/init", {})[0] == 202, "the cluster is made")
+        self.wait_for(lambda: self.leader is not None, "a member leads")
+        self.wait_until_whole()
+        leader = self.leader
+        assert leader is not None
+        return leader
+
+    def wait_until_whole(self) -> None:
+        """Wait until all that run are in sync."""
+        running = [member for member in self.members if member.is_running]
+
+        def is_whole() -> bool:
+            leader = self.leader
+            return leader is not None and len(leader.status.get("in_sync", ())) == len(running) and all(
+                member is leader or member.role == "following" for member in running
+            )
+
+        self.wait_for(is_whole, f"{len(running)} members in sync")
+
+    @property
+    def leader(self) -> MemberServer | None:
+        """The member that leads the newest epoch."""
+        statuses = [(member.status, member) for member in self.members if member.is_running]
+        leading = [(status["epoch"], member) for status, member in statuses if status.get("role") == "leading"]
+        return max(leading, key=lambda pair: pair[0])[1] if leading else None
+
+
+@contextmanager
+def cluster(folder: Path, count: int = 3, settings: str = "", min_in_sync: int = 2) -> Iterator[Servers]:
+    """Members that are not started yet, and their etcd. All processes are gone when the block ends."""
+    with started(folder / "etcd") as (etcd,):
+        servers = Servers([MemberServer(folder, f"m{at}", etcd.url, settings, min_in_sync) for at in range(count)])
+        try:
+            yield servers
+        finally:
+            for member in servers.members:
+                if member.is_running:
+                    member.kill()

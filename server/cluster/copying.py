@@ -17,7 +17,7 @@ from staniel.cluster.compare import BadPlan, CopiedPart, CopyPlan, FileToSum, Sp
 from staniel.cluster.places import Place
 from staniel.cluster.spool_names import SpoolPaths
 from staniel.journal.disk.fs import Fs
-from staniel.journal.spool_listing import HELD
+from staniel.journal.spool_listing import HELD, JOBS_HELD
 
 PIECE_BYTES = 512 << 10
 NAMES_PER_PIECE = 1000
@@ -69,6 +69,8 @@ class CopySource:
         self._fs = fs
         self._paths = paths
         fs.make_folder(f"{paths.own}/{HELD}")
+        if paths.jobs_outside:
+            fs.make_folder(f"{paths.jobs}/{JOBS_HELD}")
         self._files = hold_files(fs, paths, prefix)
         self._pieces = self._read(place)
 

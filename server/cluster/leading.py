@@ -5,6 +5,8 @@ from __future__ import annotations
 import select
 from functools import partial
 
+import trio
+
 from staniel.broker.broker import Broker
 from staniel.cluster.stream import RecordKind
 from staniel.journal.disk.fs import is_there
@@ -54,16 +56,15 @@ class LeaderHub(Hub):
 
 
 class LeaderService:
-    """A leader's hub and its loop. `is_running`: the hub handles the reactor's events."""
+    """A leader's hub and its loop. `has_ended`: the hub handles the reactor's events no more."""
 
     def __init__(self, driver: Driver, broker: Broker, machine: SystemMachine, clients_max: int, gc: GcPolicy) -> None:
         self._driver = driver
         self.broker = broker
         self.hub = LeaderHub(broker, machine, clients_max, driver)
         self.loop = Loop(self.hub, machine, gc)
-        self.is_running = True
+        self.has_ended = trio.Event()
         watch_secrets(broker)
-        self._items = broker.counters.total_items
         driver.record_kind = self._record_kind
 
     def listen(self, bound: BoundSockets, admin: MemberAdmin) -> None:
@@ -90,8 +91,8 @@ class LeaderService:
 
     def close(self) -> None:
         """Stop accepting, reply to every client that waits, and leave the spool synced and closed."""
-        self.is_running = False
         self.hub.close()
+        self.has_ended.set()
 
     @property
     def is_clean(self) -> bool:
@@ -105,6 +106,5 @@ class LeaderService:
         return self.hub.running_sync
 
     def _record_kind(self) -> RecordKind:
-        """Return PUT if a client has put something since the last call."""
-        items, self._items = self._items, self.broker.counters.total_items
-        return RecordKind.CHANGE if items == self._items else RecordKind.PUT
+        """Return the kind of the records of this turn: no client puts anything while writes are refused."""
+        return RecordKind.CHANGE if self.broker.status.refusal else RecordKind.PUT

@@ -64,10 +64,10 @@ class MemberFile:
         content = read_file(data)
         if isinstance(content, str):
             raise SpoolError(f"{self._path}: {content}; see docs/replication.md before you remove it")
-        self.kept, whole = content
-        if whole < len(data):
-            fs.truncate(self._path, whole)
-        self._file = fs.append(self._path)
+        self.kept = content[0]
+        # Written anew at each start: a torn end is gone, and what is read here is durable, whatever an earlier process
+        # could not sync.
+        self._file = replace_and_open(fs, self._path, encode_kept(self.kept), f"{self._path}.new")
         self._worker: WorkerThread[FileSync] = WorkerThread("member")
         self._running: FileSync | None = None
         self._wanted = 0

@@ -106,8 +106,9 @@ class MemberProcess:
             self._start(self.etcd.stay_alive, self.supervision.is_alive)
             self._start(self._tick)
             self._try(self.driver.start)
-        with trio.move_on_after(CONNECT_S):
-            await self.etcd.leave()
+        if not isinstance(self.ending, Anew):
+            with trio.move_on_after(CONNECT_S):
+                await self.etcd.leave()
         self.driver.links.close_all()
 
     def _start(self, task: Callable[..., Awaitable[object]], *arguments: object) -> None:
@@ -129,7 +130,7 @@ class MemberProcess:
     def _end(self, why: Exception | None) -> None:
         """End all tasks. The first reason counts."""
         if self._nursery is not None and not self._nursery.cancel_scope.cancel_called:
-            self.ending = why
+            self.ending = None if self._is_stopping and isinstance(why, Anew) else why
             self._nursery.cancel_scope.cancel()
 
     async def _handle_signals(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -157,11 +158,10 @@ class MemberProcess:
         """Handle the reactor's events, unless a hub does."""
         while True:
             await trio.lowlevel.wait_readable(self.reactor.fileno())
-            if self.service is None or not self.service.is_running:
-                self.reactor.handle_events(self._parts.clock.now_ms())
-                self.driver.end_turn()
-            else:
-                await trio.sleep(TICK_S)
+            if self.service is not None and not self.service.has_ended.is_set():
+                await self.service.has_ended.wait()
+            self.reactor.handle_events(self._parts.clock.now_ms())
+            self.driver.end_turn()
 
     async def _tick(self) -> None:
         while True:
@@ -210,7 +210,9 @@ class MemberProcess:
             with trio.fail_after(CONNECT_S):
                 stream = await trio.open_tcp_stream(where.host, where.port)
             sock = os_socket(stream)
-        except (OSError, trio.TooSlowError):
+        except (OSError, trio.TooSlowError) as error:
+            # Nothing listens there: the process is gone, and its lease need not end first.
+            self.supervision.is_refused = isinstance(error.__cause__ or error, ConnectionRefusedError)
             return  # the supervision asks again
         finally:
             self._is_connecting = False
@@ -268,13 +270,14 @@ class MemberProcess:
             driver.member.note_clean_end()
             driver.carry_out()
             driver.file.sync_now()
-        if self._heir is None or self._is_stopping:
-            self._end(None)
-            return
-        driver.member.hand_over(*self._heir)
-        driver.carry_out()
-        await trio.sleep(2 * self._config.lease_ms / 1000)
-        raise Anew  # etcd has not answered
+        if self._heir is None:
+            self._is_stopping = True
+            self.stop_cause = self.stop_cause or str(service.broker.status.stop_cause.get("why", ""))
+            self._heir = self._heir_named("")  # a stop hands the lead over, too, if there is anyone to take it
+        if self._heir is not None and driver.member.hand_over(*self._heir) is None:
+            driver.carry_out()
+            await trio.sleep(self._config.lease_ms / 1000)
+        raise Anew  # etcd has not answered, or nobody can take the lead
 
     def _close_clients(self) -> None:
         self.driver.gate.drop_all()
@@ -301,14 +304,23 @@ class MemberProcess:
             return Refused(f"{Refusal.NOT_LEADER.value}; {address} does" if address else Refusal.NOT_LEADER.value)
         if self._heir is not None:
             return Refused(Refusal.HANDING_OVER.value)
-        for member_id in sorted(leader.members - {driver.kept.member_id}):
+        self._heir = heir = self._heir_named(to)
+        if heir is None:
+            named = f"no other member in sync is {to!r}" if to else "no other member is in sync"
+            return Refused(f"{named}: GET /cluster lists them")
+        driver.gate.is_shut = True
+        service.stop("the lead is handed over")
+        return Accepted(heir[0].hex())
+
+    def _heir_named(self, name: str) -> tuple[bytes, str] | None:
+        """Return the id and the address of a member that can take the lead; "": any."""
+        leader = self.driver.member.leader
+        others = sorted(leader.members - {self.driver.kept.member_id}) if leader is not None else []
+        for member_id in others:
             entry = self.entries.get(member_id)
-            if entry is not None and to in ("", entry.name, member_id.hex()):
-                self._heir = member_id, entry.clients
-                driver.gate.is_shut = True
-                service.stop("the lead is handed over")
-                return Accepted(member_id.hex())
-        return Refused(f"no other member of the in-sync set that is alive is {to!r}" if to else "no other is in sync")
+            if entry is not None and name in ("", entry.name, member_id.hex()):
+                return member_id, entry.clients
+        return None
 
 
 def os_socket(stream: trio.SocketStream) -> socket.socket:

@@ -34,6 +34,8 @@ class Supervision:
         self._report = report
         self.service: LeaderService | None = None
         self.has_entries = False
+        self.is_refused = False
+        """True if nothing listens where the leader listened."""
         self._retried_at = self._trimmed_at = 0.0
         self._unheard_since: float | None = None
         self._gone_since: dict[bytes, float] = {}
@@ -78,7 +80,7 @@ class Supervision:
             self._unheard_since = None
             return
         if member.follower is not None and member.follower.connection is not None:
-            self._unheard_since = None
+            self._unheard_since, self.is_refused = None, False
             return
         if self._unheard_since is None:
             self._unheard_since = now
@@ -98,7 +100,7 @@ class Supervision:
         rank = RANK_S * sum([member < core.id for member in others])
         if core.key.leader_id == core.id or not others:
             return rank
-        if core.key.leader_id not in self._entries:
+        if core.key.leader_id not in self._entries or self.is_refused:
             return STAND_S + rank
         return self._lease_s + rank
 
@@ -115,8 +117,7 @@ class Supervision:
                 del self._gone_since[member_id]
         for member_id in sorted(others):
             if member_id not in connected:
-                patience = GONE_S if member_id not in self._entries else max(GONE_S, self._lease_s / 2)
-                if now - self._gone_since.setdefault(member_id, now) >= patience:
+                if now - self._gone_since.setdefault(member_id, now) >= GONE_S:
                     self._take_out(member_id, "it is not connected")
             elif self._driver.lag_of(leader.acks.get(member_id, 0))[2] > 1000 * self._lease_s:
                 self._take_out(member_id, "it does not keep up")
@@ -125,6 +126,9 @@ class Supervision:
         )
 
     def _take_out(self, member_id: bytes, why: str) -> None:
+        leader = self._driver.member.leader
+        if leader is None or member_id in leader.leaving:
+            return
         if self._driver.member.take_out(member_id) is None:
             self._report(Level.WARNING, "cluster.member_out", member=member_id.hex(), why=why)
         self._driver.carry_out()

@@ -169,8 +169,10 @@ class Servers:
 
         def is_whole() -> bool:
             leader = self.leader
-            return leader is not None and len(leader.status.get("in_sync", ())) == len(running) and all(
-                member is leader or member.role == "following" for member in running
+            return (
+                leader is not None
+                and len(leader.status.get("in_sync", ())) == len(running)
+                and all(member is leader or member.role == "following" for member in running)
             )
 
         self.wait_for(is_whole, f"{len(running)} members in sync")

@@ -95,6 +95,10 @@ class Leader:
         self.acks: dict[bytes, int] = {}
         self.asked: frozenset[bytes] = frozenset()
         self.leaving: set[bytes] = set()
+        self.silent: dict[bytes, int] = {}
+        """Members that were taken out because they did not acknowledge, and up to where they had: they return once
+        they acknowledge more.
+        """
         self.answered = 0
         self.round = 0
         self.heir: tuple[bytes, str] | None = None
@@ -219,6 +223,7 @@ class Leader:
         peer = self.peers.pop(connection, None)
         if peer is not None:
             self.acks.pop(peer.id, None)
+            self.silent.pop(peer.id, None)
 
     def place_peer(self, peer: Peer) -> None:
         """Have a follower follow, or leave the set and be repaired."""
@@ -293,6 +298,8 @@ class Leader:
         if self.core.kept.stream.epoch_of(body.number) != body.epoch:
             return False
         self.acks[peer.id] = max(self.acks.get(peer.id, 0), body.number)
+        if self.acks[peer.id] > self.silent.get(peer.id, 0):
+            self.silent.pop(peer.id, None)
         self.answer()
         self.pursue()
         return True
@@ -301,7 +308,9 @@ class Leader:
 
     def may_enter(self, peer: Peer) -> bool:
         """Tell whether a member has the first record of this epoch and all that is answered."""
-        return peer.state is PeerState.FOLLOWING and self.acks.get(peer.id, 0) >= max(self.first, self.answered)
+        if peer.state is not PeerState.FOLLOWING or peer.id in self.silent:
+            return False
+        return self.acks.get(peer.id, 0) >= max(self.first, self.answered)
 
     def pursue(self) -> None:
         """Ask etcd for what is next, unless a question is open: one at a time."""
@@ -358,6 +367,8 @@ class Leader:
         if member_id not in self.members | self.asked or member_id == self.core.id:
             return Refusal.NOT_IN_SET
         self.leaving.add(member_id)
+        if (acknowledged := self.acks.get(member_id, 0)) < self.core.last:
+            self.silent[member_id] = acknowledged
         self.pursue()
         return None
 

@@ -5,6 +5,7 @@ No rule of the protocol looks at a clock: what is early or late here costs time,
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from staniel.broker.events import EventSink, Level
@@ -38,7 +39,10 @@ class Supervision:
         """True if nothing listens where the leader listened."""
         self._retried_at = self._trimmed_at = 0.0
         self._unheard_since: float | None = None
+        self._answered = 0
         self._gone_since: dict[bytes, float] = {}
+        self._lasts: deque[tuple[float, int]] = deque()
+        self._leading_since = 0.0
         self._syncing: object = None
         self._syncing_since = 0.0
         self._now = 0.0
@@ -55,7 +59,7 @@ class Supervision:
             self._unheard_since = None
             self._look_at_followers(now)
         else:
-            self._gone_since.clear()
+            self._leading_since = now
             self._look_for_leader(now)
         if now - self._trimmed_at >= TRIM_S:
             self._trimmed_at = now
@@ -80,8 +84,11 @@ class Supervision:
             self._unheard_since = None
             return
         if member.follower is not None and member.follower.connection is not None:
-            self._unheard_since, self.is_refused = None, False
-            return
+            self.is_refused = False
+            answered, self._answered = self._answered, member.follower.answered
+            if member.core.key.leader_id in self._entries or answered != self._answered:
+                self._unheard_since = None
+                return
         if self._unheard_since is None:
             self._unheard_since = now
         if now - self._unheard_since >= self._patience_s():
@@ -91,8 +98,10 @@ class Supervision:
             self._driver.carry_out()
 
     def _patience_s(self) -> float:
-        """Return how long to wait for a leader before this member stands itself."""
-        core = self._driver.member.core
+        """Return how long to wait for a leader before this member stands itself. One that is connected and whose lease
+        has ended may hang, or it cannot reach etcd: it goes on while it answers.
+        """
+        core, follower = self._driver.member.core, self._driver.member.follower
         assert core.key is not None
         others = [member for member in core.key.members if member != core.id and member in self._entries]
         if is_ahead(core.kept) and others:
@@ -100,7 +109,8 @@ class Supervision:
         rank = RANK_S * sum([member < core.id for member in others])
         if core.key.leader_id == core.id or not others:
             return rank
-        if core.key.leader_id not in self._entries or self.is_refused:
+        is_connected = follower is not None and follower.connection is not None
+        if not is_connected and (core.key.leader_id not in self._entries or self.is_refused):
             return STAND_S + rank
         return self._lease_s + rank
 
@@ -110,6 +120,11 @@ class Supervision:
         leader = self._driver.member.leader
         if leader is None or not leader.first:
             return
+        self._lasts.append((now, self._driver.member.core.last))
+        while self._lasts[0][0] < now - self._lease_s:
+            self._lasts.popleft()
+        is_long = now - self._leading_since >= self._lease_s
+        expected = self._lasts[0][1] if is_long else 0  # every follower must have what was there a lease ago
         connected = {peer.id for peer in leader.peers.values()}
         others = leader.members - {self._driver.kept.member_id}
         for member_id in list(self._gone_since):
@@ -119,11 +134,9 @@ class Supervision:
             if member_id not in connected:
                 if now - self._gone_since.setdefault(member_id, now) >= GONE_S:
                     self._take_out(member_id, "it is not connected")
-            elif self._driver.lag_of(leader.acks.get(member_id, 0))[2] > 1000 * self._lease_s:
+            elif leader.acks.get(member_id, 0) < expected:
                 self._take_out(member_id, "it does not keep up")
-        self._driver.forget_written(
-            min(leader.acks.get(member, 0) for member in connected) if connected else leader.answered
-        )
+        self._driver.forget_written(min([leader.acks.get(member, 0) for member in connected], default=leader.answered))
 
     def _take_out(self, member_id: bytes, why: str) -> None:
         leader = self._driver.member.leader

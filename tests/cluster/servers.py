@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import select
+import signal
 import socket
 import subprocess
 import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.etcd_process import started
+from staniel.cluster.spool_names import SpoolPaths
+from staniel.journal.disk.os_fs import OsFs
+from tests.cluster.etcd_process import EtcdProcess, started
 from tests.support.process import die_with_the_tests, until
 from tests.support.transcripts import free_port
 
@@ -36,6 +40,7 @@ class MemberServer:
             + settings
         )
         self.log = folder / f"{name}.log"
+        self.wires: list[Wire] = []
         self._child: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -90,9 +95,26 @@ class MemberServer:
         """Its log."""
         return self.log.read_text("utf-8", "replace") if self.log.exists() else ""
 
+    @property
+    def member_id(self) -> str:
+        return str(self.status.get("id", ""))
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """The replicated files of its spool, but for the notes of its clock. Its process must have ended."""
+        paths, fs = SpoolPaths(str(self.spool)), OsFs()
+        names = [name for name in paths.replicated_files(fs) if name != ".staniel/clock"]
+        return {name: Path(paths.path_of(name)).read_bytes() for name in names}
+
+    def stop(self) -> None:
+        """Stop it, and wait until it has ended."""
+        self.signal(signal.SIGTERM)
+        assert not self.wait(), self.lines
+
     def wire(self, seconds_max: float = SECONDS_MAX) -> Wire:
-        """Connect as a client."""
-        return Wire(self.port, seconds_max)
+        """Connect as a client. The connection is closed with the cluster."""
+        self.wires.append(Wire(self.port, seconds_max))
+        return self.wires[-1]
 
 
 class Wire:
@@ -105,6 +127,13 @@ class Wire:
     def line(self) -> str:
         """Read a line; "" at the end."""
         return self.file.readline().decode().rstrip("\r\n")
+
+    def last_line(self) -> str:
+        """Read a line from a server that may reset the connection; "" if nothing comes any more."""
+        try:
+            return self.line()
+        except ConnectionError:
+            return ""
 
     def say(self, text: str) -> None:
         """Send a request, without reading its reply."""
@@ -128,16 +157,29 @@ class Wire:
         assert self.line() == "END"
         return data
 
+    def drain(self, queue: str) -> list[str]:
+        """Take all items."""
+        items = []
+        while (item := self.get(queue)) is not None:
+            items.append(item)
+        return items
+
+    def has_bytes(self) -> bool:
+        """Whether something has come, or the end of the stream."""
+        return bool(select.select([self.sock], [], [], 0)[0])
+
     def close(self) -> None:
-        self.file.close()
+        with suppress(OSError):  # the rest of a request cannot be sent
+            self.file.close()
         self.sock.close()
 
 
 class Servers:
     """The members of one cluster."""
 
-    def __init__(self, members: list[MemberServer]) -> None:
+    def __init__(self, members: list[MemberServer], etcd: EtcdProcess) -> None:
         self.members = members
+        self.etcd = etcd
 
     def __getitem__(self, at: int) -> MemberServer:
         return self.members[at]
@@ -177,6 +219,22 @@ class Servers:
 
         self.wait_for(is_whole, f"{len(running)} members in sync")
 
+    def wait_until_same(self) -> None:
+        """Wait until all have applied all that the leader has written."""
+        leader = self.leader
+        assert leader is not None
+        last = leader.status["last"]
+        self.wait_for(lambda: all(member.status.get("answered", 0) >= last for member in self.members), "all applied")
+
+    def end_all(self) -> None:
+        """End all: followers cleanly, so that their files have all that they know; then the leader, as it is."""
+        leader = self.leader
+        assert leader is not None
+        for member in self.members:
+            if member is not leader and member.is_running:
+                member.stop()
+        leader.kill()
+
     @property
     def leader(self) -> MemberServer | None:
         """The member that leads the newest epoch."""
@@ -189,10 +247,13 @@ class Servers:
 def cluster(folder: Path, count: int = 3, settings: str = "", min_in_sync: int = 2) -> Iterator[Servers]:
     """Members that are not started yet, and their etcd. All processes are gone when the block ends."""
     with started(folder / "etcd") as (etcd,):
-        servers = Servers([MemberServer(folder, f"m{at}", etcd.url, settings, min_in_sync) for at in range(count)])
+        members = [MemberServer(folder, f"m{at}", etcd.url, settings, min_in_sync) for at in range(count)]
+        servers = Servers(members, etcd)
         try:
             yield servers
         finally:
-            for member in servers.members:
+            for member in members:
                 if member.is_running:
                     member.kill()
+                for wire in member.wires:
+                    wire.close()

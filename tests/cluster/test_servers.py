@@ -1,0 +1,263 @@
+"""Real servers of a cluster and a real etcd: put, kill, take over, return, join, hand over."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from staniel.client.blocking.multi import MultiClient
+from tests.cluster.servers import MemberServer, Servers, cluster
+
+pytestmark = [pytest.mark.programs("etcd"), pytest.mark.slow]
+
+
+def others(servers: Servers, leader: MemberServer) -> list[MemberServer]:
+    return [member for member in servers.members if member is not leader]
+
+
+def take_over(servers: Servers, old: MemberServer) -> MemberServer:
+    """Wait until another member than `old` leads, and return it."""
+    servers.wait_for(lambda: servers.leader not in (None, old), "a take-over")
+    new = servers.leader
+    assert new is not None
+    return new
+
+
+def assert_same_files(servers: Servers) -> None:
+    """All spools have the same journals, byte for byte."""
+    servers.wait_until_same()
+    leader = servers.leader
+    assert leader is not None
+    servers.end_all()
+    expected = leader.files
+    for member in servers.members:
+        files = member.files
+        assert sorted(files) == sorted(expected), member.name
+        assert [name for name in files if files[name] != expected[name]] == [], member.name
+
+
+def test_followers_have_the_items_of_the_leader_byte_for_byte(tmp_path: Path) -> None:
+    with cluster(
+        tmp_path, settings="[queues.small]\nmax_journal_size = 4096\ndefault_journal_size = 4096\n"
+    ) as servers:
+        leader = servers.form()
+        wire = leader.wire()
+        for number in range(100):
+            assert wire.put("jobs", f"item {number}") == "STORED"
+            assert wire.put("small", "x" * 200) == "STORED"  # its journal is packed meanwhile
+            assert wire.get("small") == "x" * 200
+        assert wire.get("jobs") == "item 0"
+        assert wire.get("nothing") is None
+        assert_same_files(servers)
+
+
+def test_a_follower_says_who_leads_in_the_words_of_each_protocol(tmp_path: Path) -> None:
+    with cluster(tmp_path) as servers:
+        leader = servers.form()
+        follower = others(servers, leader)[0]
+        assert follower.wire().put("jobs", "a") == f"SERVER_ERROR not the leader: 127.0.0.1:{leader.port}"
+        status, said = follower.call("/api/queues")
+        assert (status, said) == (503, {"error": f"not the leader: 127.0.0.1:{leader.port}"})
+        assert follower.call("/health/live")[0] == 200
+
+
+def test_no_item_is_lost_when_the_leader_is_killed_and_clients_follow(tmp_path: Path) -> None:
+    with cluster(tmp_path) as servers:
+        old = servers.form()
+        addresses = [("127.0.0.1", member.port) for member in servers.members]
+        client = MultiClient(addresses, cluster=True, leader_wait_s=30)
+        for number in range(30):
+            client.put("jobs", b"%d" % number)
+        old.kill()
+        client.put("jobs", b"30")
+        take_over(servers, old)
+        got = []
+        while (item := client.get("jobs")) is not None:
+            got.append(int(item.data))
+        assert got == list(range(31))
+        client.close()
+
+
+def test_a_leader_that_was_killed_returns_and_is_repaired(tmp_path: Path) -> None:
+    with cluster(tmp_path) as servers:
+        old = servers.form()
+        wire = old.wire()
+        assert [wire.put("jobs", f"{number}") for number in range(20)] == ["STORED"] * 20
+        old.kill()
+        new = take_over(servers, old)
+        wire = new.wire()
+        servers.wait_for(lambda: new.wire().put("jobs", "more") == "STORED", "a put at the new leader")
+        assert wire.get("jobs") == "0"
+        old.start()
+        servers.wait_until_whole()
+        assert old.status["unfit"] == ""
+        assert_same_files(servers)
+
+
+def test_a_deposed_leader_that_does_not_know_answers_nothing(tmp_path: Path) -> None:
+    with cluster(tmp_path) as servers:
+        old = servers.form()
+        wire = old.wire()
+        assert wire.get("jobs") is None
+        old.signal(signal.SIGSTOP)
+        new = take_over(servers, old)
+        servers.wait_for(lambda: new.wire().put("jobs", "answered") == "STORED", "a put at the new leader")
+        wire.say("get jobs\n")  # it waits in the old leader's socket: `END` would be about a queue of the past
+        old.signal(signal.SIGCONT)
+        assert wire.last_line() == ""
+        servers.wait_until_whole()
+        assert new.wire().get("jobs") == "answered"
+
+
+def test_a_put_is_held_while_the_members_in_sync_are_silent(tmp_path: Path) -> None:
+    with cluster(tmp_path, count=2) as servers:
+        leader = servers.form()
+        follower = others(servers, leader)[0]
+        wire, looks = leader.wire(), leader.wire()
+        assert wire.put("jobs", "a") == "STORED"
+        last = leader.status["last"]
+        follower.signal(signal.SIGSTOP)
+        wire.say("set jobs 0 0 1\nb\n")
+        looks.say("get nothing\n")
+        servers.wait_for(lambda: leader.status["last"] > last, "the put is written")
+        servers.wait_for(lambda: len(leader.status["in_sync"]) == 1, "the silent follower is taken out")
+        assert not wire.has_bytes()
+        assert not looks.has_bytes()  # what is behind a held put is held
+        follower.signal(signal.SIGCONT)
+        assert wire.line() == "STORED"
+        assert looks.line() == "END"
+        servers.wait_until_whole()
+        servers.wait_for(lambda: leader.wire().put("jobs", "c") == "STORED", "puts are taken again")
+
+
+def test_puts_are_refused_with_a_reason_until_enough_members_are_in_sync(tmp_path: Path) -> None:
+    with cluster(tmp_path, count=2) as servers:
+        first, second = servers.members
+        first.start()
+        servers.wait_for(lambda: first.call("/cluster/init", {})[0] == 202, "the cluster is made")
+        servers.wait_for(lambda: first.role == "leading", "it leads")
+        wire = first.wire()
+        assert wire.put("jobs", "a") == "SERVER_ERROR 1 of 2 members are in sync (min_in_sync), writes are refused"
+        assert wire.get("jobs") is None
+        second.start()
+        servers.wait_until_whole()
+        assert wire.put("jobs", "a") == "STORED"
+
+
+def test_a_member_joins_with_a_copy_while_the_leader_serves(tmp_path: Path) -> None:
+    with cluster(tmp_path, min_in_sync=1) as servers:
+        first = servers[0]
+        first.start()
+        servers.wait_for(lambda: first.call("/cluster/init", {})[0] == 202, "the cluster is made")
+        servers.wait_for(lambda: first.role == "leading", "it leads")
+        wire = first.wire()
+        for number in range(20):
+            assert wire.put(f"queue{number}", "x" * 100_000) == "STORED"
+        servers[1].start()
+        while first.status["in_sync"] != sorted(member.member_id for member in servers.members[:2]):
+            assert wire.put("jobs", "meanwhile") == "STORED"
+            assert wire.get("jobs") == "meanwhile"
+        servers[2].start()
+        servers.wait_until_whole()
+        assert wire.put("jobs", "after") == "STORED"
+        assert_same_files(servers)
+
+
+def test_an_order_hands_the_lead_over_without_a_copy(tmp_path: Path) -> None:
+    with cluster(tmp_path) as servers:
+        old = servers.form()
+        wire = old.wire()
+        assert [wire.put("jobs", f"{number}") for number in range(10)] == ["STORED"] * 10
+        heir = others(servers, old)[1]
+        assert heir.call("/cluster/handover", {})[0] == 409
+        assert old.call("/cluster/handover", {"to": "nobody"})[0] == 409
+        assert old.call("/cluster/handover", {"to": heir.name}) == (202, {"member": heir.member_id})
+        assert take_over(servers, old) is heir
+        servers.wait_until_whole()
+        assert ".staniel/damaged" not in [str(path) for path in old.spool.glob(".staniel/damaged")]
+        assert heir.wire().drain("jobs") == [str(number) for number in range(10)]
+        assert_same_files(servers)
+
+
+def test_a_stop_hands_the_lead_over(tmp_path: Path) -> None:
+    with cluster(tmp_path) as servers:
+        old = servers.form()
+        assert old.wire().put("jobs", "a") == "STORED"
+        old.stop()
+        new = take_over(servers, old)
+        assert new.wire().get("jobs") == "a"
+        old.start()
+        servers.wait_until_whole()
+        assert_same_files(servers)
+
+
+def test_a_cluster_whose_machines_all_stop_at_once_goes_on(tmp_path: Path) -> None:
+    with cluster(tmp_path) as servers:
+        leader = servers.form()
+        wire = leader.wire()
+        assert [wire.put("jobs", f"{number}") for number in range(10)] == ["STORED"] * 10
+        for member in servers.members:
+            member.kill()
+        for member in servers.members:
+            member.start()
+        servers.wait_until_whole()
+        new = servers.leader
+        assert new is not None
+        assert new.wire().drain("jobs") == [str(number) for number in range(10)]
+        assert_same_files(servers)
+
+
+def test_a_leader_alone_in_its_set_returns_after_a_kill(tmp_path: Path) -> None:
+    with cluster(tmp_path, count=2, min_in_sync=1) as servers:
+        leader = servers.form()
+        follower = others(servers, leader)[0]
+        follower.kill()
+        servers.wait_for(lambda: len(leader.status["in_sync"]) == 1, "the follower is taken out")
+        assert leader.wire().put("jobs", "a") == "STORED"
+        leader.kill()
+        leader.start()
+        servers.wait_for(lambda: leader.role == "leading", "it leads again")
+        follower.start()  # what it has of the stream may differ from the leader's files: it copies them
+        servers.wait_until_whole()
+        assert leader.wire().put("jobs", "b") == "STORED"
+        assert_same_files(servers)
+
+
+def test_a_spool_with_items_is_not_overwritten_by_joining(tmp_path: Path) -> None:
+    with cluster(tmp_path, count=2, min_in_sync=1) as servers:
+        first, second = servers.members
+        first.start()
+        servers.wait_for(lambda: first.call("/cluster/init", {})[0] == 202, "the cluster is made")
+        second.spool.mkdir()
+        (second.spool / "jobs").write_bytes(b"")
+        second.start()
+        assert second.wait() == 1
+        assert "joining would overwrite them" in second.lines
+
+
+def test_a_server_that_stood_alone_makes_a_cluster_with_its_items(tmp_path: Path) -> None:
+    with cluster(tmp_path, count=2) as servers:
+        first = servers[0]
+        text = first.config.read_text()
+        first.config.write_text(text.partition("[cluster]")[0])
+        first.start()
+        servers.wait_for(lambda: first.call("/health/live")[0], "it serves alone")
+        assert first.wire().put("jobs", "before") == "STORED"
+        first.stop()
+        first.config.write_text(text)
+        leader = servers.form()
+        assert leader.wire().get("jobs") == "before"
+        assert_same_files(servers)
+
+
+def test_a_leader_serves_on_without_etcd(tmp_path: Path) -> None:
+    with cluster(tmp_path) as servers:
+        leader = servers.form()
+        wire = leader.wire()
+        servers.etcd.kill()
+        assert wire.put("jobs", "a") == "STORED"
+        servers.wait_for(lambda: leader.status["etcd"], "the leader knows that etcd is gone")
+        assert wire.put("jobs", "b") == "STORED"
+        assert wire.drain("jobs") == ["a", "b"]

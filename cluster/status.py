@@ -75,7 +75,7 @@ class HandOver(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Accepted(Struct, frozen=True):
-    """An order that was taken. `member`: whom it is about."""
+    """An order that was taken. `member`: the one it is about."""
 
     member: str
 

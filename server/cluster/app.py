@@ -98,7 +98,8 @@ async def serve_member(load: Callable[[], Config], log: ServerLog) -> None:
         if config.admin.socket and (error := bound.open_for_spool(paths.own)) is not None:
             hint = "staniel's commands cannot reach this server over the spool; use [admin] listen"
             log.report(Level.WARNING, "admin.no_socket", why=error.strerror, hint=hint)
-        parts = Parts(config, fs, bound, clock, log.report, make_broker, make_service)
+        beside = supervisor.stay_alive, log.keep_writing
+        parts = Parts(config, fs, bound, clock, log.report, make_broker, make_service, beside)
         process = MemberProcess(parts, paths, admin_token(config, fs))
         notice.end()
         cluster = config.cluster

@@ -16,7 +16,7 @@ from msgspec import Struct
 from staniel.cluster.compare import BadPlan, CopiedPart, CopyPlan, FileToSum, SpoolCopy, hold_files
 from staniel.cluster.places import Place
 from staniel.cluster.spool_names import SpoolPaths
-from staniel.journal.disk.fs import Fs
+from staniel.journal.disk.fs import MISSING, Fs
 from staniel.journal.spool_listing import HELD, JOBS_HELD
 
 PIECE_BYTES = 512 << 10
@@ -57,6 +57,18 @@ Parts = HeldAt | CopiedFile | Bytes | CopyDone
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[Parts])
+
+
+PREFIX = "member-"
+"""The beginning of second names, which a leader that was killed leaves behind."""
+
+
+def clear_held(fs: Fs, paths: SpoolPaths) -> None:
+    """Remove second names that an earlier process has left. Raises OSError."""
+    folders = [f"{paths.own}/{HELD}", *([f"{paths.jobs}/{JOBS_HELD}"] if paths.jobs_outside else [])]
+    for folder in folders:
+        with suppress(*MISSING):
+            remove_all(fs, [f"{folder}/{name}" for name, _ in fs.list(folder) if name.startswith(PREFIX)])
 
 
 class CopySource:

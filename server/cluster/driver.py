@@ -46,7 +46,7 @@ from staniel.cluster.spool_changes import encode_changes
 from staniel.cluster.spool_names import SpoolPaths
 from staniel.cluster.stream import RecordKind
 from staniel.journal.disk.fs import Fs, is_there
-from staniel.server.cluster.copying import CopySource
+from staniel.server.cluster.copying import PREFIX, CopySource, clear_held
 from staniel.server.cluster.gate import Gate
 from staniel.server.cluster.links import Links
 from staniel.server.cluster.member_file import MemberFile, is_ahead
@@ -87,6 +87,7 @@ class Driver:
         self._paths = paths
         self._report = report
         self.reactor = reactor
+        clear_held(fs, paths)
         self.file = MemberFile(fs, paths.own)
         self.kept = kept = self.file.kept
         self.spool = MemberSpool(fs, paths, kept)
@@ -247,7 +248,7 @@ class Driver:
         return place.number if isinstance(place, Place) else self.member.core.last + 1
 
     def trim(self) -> None:
-        """Give up the records that nobody needs any more."""
+        """Give up the records that no member needs any more."""
         stream = self.kept.stream
         spare = sum([len(record.data) for record in stream.records]) - KEPT_BYTES_MAX
         if spare > 0:
@@ -293,7 +294,7 @@ class Driver:
                 changes = self.recorder.take_changes_locked()
                 self.member.record(encode_changes(changes), self.record_kind())
                 place = self.kept.stream.last
-                source = CopySource(self._fs, self._paths, f"member-{self._copies}", place)
+                source = CopySource(self._fs, self._paths, f"{PREFIX}{self._copies}", place)
             self._sources[effect.connection] = source
         return source
 

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from staniel.broker.broker import Broker
 from staniel.broker.config.addresses import TcpAddress, format_address, parse_address
-from staniel.broker.config.load import Config
+from staniel.broker.config.load import Config, ConfigError
 from staniel.broker.events import EventSink, Level
 from staniel.broker.recovery import RecoverySummary
 from staniel.cluster.core import MemberConfig
@@ -29,6 +29,7 @@ from staniel.cluster.spool_names import SpoolPaths
 from staniel.cluster.status import Accepted, MemberStatus, Refused
 from staniel.journal.disk.fs import Fs, JournalFailure
 from staniel.journal.disk.os_fs import OsFs
+from staniel.journal.spool import SpoolError
 from staniel.server.clock import ServerClock
 from staniel.server.cluster.admin import MemberAdmin, Orders
 from staniel.server.cluster.driver import Anew, Driver, Outside, Stopped
@@ -44,11 +45,13 @@ from staniel.server.sockets import BoundSockets
 TICK_S = 0.1
 CONNECT_S = 2.0
 LAST_REPLIES_S = 5.0
-ENDINGS = (Anew, Stopped, JournalFailure, OSError, MemoryError)
+ENDINGS = (Anew, Stopped, JournalFailure, SpoolError, ConfigError, OSError, MemoryError)
 
 
 class Parts(Struct):
-    """What `serve_member` has made for the process. `make_broker` recovers the spool on an Fs that it is given."""
+    """What `serve_member` has made for the process. `make_broker` recovers the spool on an Fs that it is given.
+    `beside`: tasks that run all the time.
+    """
 
     config: Config
     fs: OsFs
@@ -57,6 +60,7 @@ class Parts(Struct):
     report: EventSink
     make_broker: Callable[[Fs], tuple[Broker, RecoverySummary]]
     make_service: Callable[[Driver, Broker, RecoverySummary], LeaderService]
+    beside: tuple[Callable[[], Awaitable[None]], ...]
 
 
 class MemberProcess:
@@ -105,6 +109,8 @@ class MemberProcess:
             self._start(self.etcd.watch)
             self._start(self.etcd.stay_alive, self.supervision.is_alive)
             self._start(self._tick)
+            for task in self._parts.beside:
+                self._start(task)
             self._try(self.driver.start)
         if not isinstance(self.ending, Anew):
             with trio.move_on_after(CONNECT_S):
@@ -277,7 +283,7 @@ class MemberProcess:
         if self._heir is not None and driver.member.hand_over(*self._heir) is None:
             driver.carry_out()
             await trio.sleep(self._config.lease_ms / 1000)
-        raise Anew  # etcd has not answered, or nobody can take the lead
+        raise Anew  # etcd has not answered, or no member can take the lead
 
     def _close_clients(self) -> None:
         self.driver.gate.drop_all()

@@ -6,9 +6,11 @@ No rule of the protocol looks at a clock: what is early or late here costs time,
 from __future__ import annotations
 
 from collections import deque
+from math import inf
 from typing import TYPE_CHECKING
 
 from staniel.broker.events import EventSink, Level
+from staniel.cluster.follower import FollowerState
 from staniel.cluster.member import RoleState
 from staniel.server.cluster.member_file import is_ahead
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from staniel.server.cluster.etcd_link import MemberEntry
     from staniel.server.cluster.leading import LeaderService
 
+CONNECTED = (FollowerState.FOLLOWING, FollowerState.MARKING, FollowerState.COPYING)
 RETRY_S = 0.3
 TRIM_S = 1.0
 GONE_S = 1.0  # a member of the set without a connection is taken out after this
@@ -66,7 +69,12 @@ class Supervision:
             self._driver.trim()
 
     def is_alive(self) -> bool:
-        """Tell whether syncs come to an end: a member whose disk hangs must not keep its lease."""
+        """Tell whether this member may keep its lease: its syncs come to an end, and it is not one that led and lets
+        others stand first.
+        """
+        member = self._driver.member
+        if is_ahead(self._driver.kept) and member.leader is None and member.follower is None:
+            return False
         return self._syncing is None or self._now - self._syncing_since < self._lease_s / 2
 
     def _note_syncs(self, now: float) -> None:
@@ -83,7 +91,8 @@ class Supervision:
         if member.role is RoleState.STOPPED or member.core.key is None or not self.has_entries:
             self._unheard_since = None
             return
-        if member.follower is not None and member.follower.connection is not None:
+        if self._is_connected:
+            assert member.follower is not None
             self.is_refused = False
             answered, self._answered = self._answered, member.follower.answered
             if member.core.key.leader_id in self._entries or answered != self._answered:
@@ -97,11 +106,18 @@ class Supervision:
                 self._report(Level.INFO, "cluster.stands", epoch=member.core.key.epoch + 1)
             self._driver.carry_out()
 
+    @property
+    def _is_connected(self) -> bool:
+        """True if the leader has taken this member's words, or is asked to."""
+        follower = self._driver.member.follower
+        return follower is not None and follower.state in CONNECTED
+
     def _patience_s(self) -> float:
-        """Return how long to wait for a leader before this member stands itself. One that is connected and whose lease
-        has ended may hang, or it cannot reach etcd: it goes on while it answers.
+        """Return how long to wait for a leader before this member stands itself. One whose lease goes on may take long
+        to recover its spool. One that is connected and whose lease has ended may hang, or it cannot reach etcd: it
+        goes on while it answers.
         """
-        core, follower = self._driver.member.core, self._driver.member.follower
+        core = self._driver.member.core
         assert core.key is not None
         others = [member for member in core.key.members if member != core.id and member in self._entries]
         if is_ahead(core.kept) and others:
@@ -109,10 +125,11 @@ class Supervision:
         rank = RANK_S * sum([member < core.id for member in others])
         if core.key.leader_id == core.id or not others:
             return rank
-        is_connected = follower is not None and follower.connection is not None
-        if not is_connected and (core.key.leader_id not in self._entries or self.is_refused):
+        if self._is_connected:
+            return self._lease_s + rank
+        if core.key.leader_id not in self._entries or self.is_refused:
             return STAND_S + rank
-        return self._lease_s + rank
+        return inf
 
     # --- a leader ---
 

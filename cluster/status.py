@@ -28,7 +28,7 @@ class Role(Enum):
 
 
 class FollowerStatus(Struct, frozen=True):
-    """What the leader knows of another member. `lag_*`: what it has not acknowledged of the leader's records: how
+    """A member as the leader knows it. `lag_*`: what it has not acknowledged of the leader's records: how
     many, how many bytes, and for how long the oldest has waited; None if it is not connected.
     """
 

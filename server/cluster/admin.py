@@ -22,7 +22,7 @@ TOO_LARGE = "the request is too large"
 
 
 class Orders(Struct, frozen=True):
-    """What a member can be asked. An order returns the id of the member that it is about, or why it is refused."""
+    """The requests that a member takes. An order returns its member's id, or why it is refused."""
 
     status: Callable[[], MemberStatus]
     init: Callable[[], Accepted | Refused]
@@ -39,7 +39,7 @@ class Request(Struct, frozen=True):
 
 def read_request(data: bytes) -> Request | str | None:
     """Return the request that these bytes are: None if more are needed, a text if they are none."""
-    head, end, rest = data.partition(b"\r\n\r\n")
+    head, end, body = data.partition(b"\r\n\r\n")
     if not end:
         return TOO_LARGE if len(data) > HEAD_BYTES_MAX else None
     lines = head.decode("latin-1").split("\r\n")
@@ -47,11 +47,11 @@ def read_request(data: bytes) -> Request | str | None:
     length = fields.get("content-length", "0")
     if not (length.isascii() and length.isdigit()) or int(length) > BODY_BYTES_MAX:
         return TOO_LARGE
-    if len(rest) < int(length):
+    if len(body) < int(length):
         return None
     scheme, _, token = fields.get("authorization", "").partition(" ")
     line = " ".join(lines[0].split(" ")[:2])
-    return Request(line, token.strip().encode("latin-1") if scheme.lower() == "bearer" else b"", rest[: int(length)])
+    return Request(line, token.strip().encode("latin-1") if scheme.lower() == "bearer" else b"", body[: int(length)])
 
 
 class MemberAdmin:

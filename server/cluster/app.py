@@ -22,7 +22,7 @@ from staniel.journal.kestrel.files import OWN_FOLDER
 from staniel.journal.spool import LOCK
 from staniel.server import app
 from staniel.server.clock import ServerClock, steady_ms
-from staniel.server.cluster.driver import Anew, Driver, Stopped
+from staniel.server.cluster.driver import Driver, MemberStopped, MustBeginAnew
 from staniel.server.cluster.leading import LeaderService
 from staniel.server.cluster.member_process import MemberProcess, Parts, begin_anew
 from staniel.server.file_systems import check_file_systems, flaws, report_flaws
@@ -98,8 +98,8 @@ async def serve_member(load: Callable[[], Config], log: ServerLog) -> None:
         if config.admin.socket and (error := bound.open_for_spool(paths.own)) is not None:
             hint = "staniel's commands cannot reach this server over the spool; use [admin] listen"
             log.report(Level.WARNING, "admin.no_socket", why=error.strerror, hint=hint)
-        beside = supervisor.stay_alive, log.keep_writing
-        parts = Parts(config, fs, bound, clock, log.report, make_broker, make_service, beside)
+        tasks = supervisor.stay_alive, log.keep_writing
+        parts = Parts(config, fs, bound, clock, log.report, make_broker, make_service, tasks)
         process = MemberProcess(parts, paths, admin_token(config, fs))
         notice.end()
         cluster = config.cluster
@@ -109,10 +109,10 @@ async def serve_member(load: Callable[[], Config], log: ServerLog) -> None:
         supervisor.notify("READY=1", f"STATUS={hello}")
         await process.run()
     ending = process.ending
-    if isinstance(ending, Anew):
+    if isinstance(ending, MustBeginAnew):
         log.report(Level.INFO, "cluster.begins_anew")
         begin_anew()
-    if isinstance(ending, Stopped):
+    if isinstance(ending, MemberStopped):
         raise StartError(f"this member stops: {ending}; see docs/replication.md")
     if ending is not None:
         raise ending

@@ -158,14 +158,14 @@ class CopyTarget:
                     raise BadPlan(f"{name!r} comes behind the bytes of files")
                 self._files[name] = size
             case Bytes(name, at, data):
-                self._begin().write(name, at, data)
+                self._begin_copy().write(name, at, data)
             case CopyDone():
                 if self._place is None:
                     raise BadPlan("the copy does not say its place")
-                self._begin().end_copy(self._place)
+                self._begin_copy().end_copy(self._place)
                 self.is_complete = True
 
-    def _begin(self) -> SpoolCopy:
+    def _begin_copy(self) -> SpoolCopy:
         """Remove what the leader does not have, before the first byte is written."""
         if self._copy is None:
             drop_own_log(self._fs, self._paths)

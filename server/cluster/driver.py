@@ -58,16 +58,16 @@ KEPT_BYTES_MAX = 64 << 20
 """Records that are kept in memory and in the member's file, for followers that return."""
 
 
-class Anew(Exception):
+class MustBeginAnew(Exception):
     """The end of this process's part: it must begin anew, from what is on the disk."""
 
 
-class Stopped(Exception):
+class MemberStopped(Exception):
     """The end of a member that must not go on. An operator must look; the text says why."""
 
 
 class Outside(Struct):
-    """What the driver asks of the process around it. Each returns at once."""
+    """The process around the driver, as far as it is asked for something. Each call returns at once."""
 
     ask_etcd: Callable[[ReadKey | Transact], None]
     connect: Callable[[bytes], None]
@@ -128,7 +128,7 @@ class Driver:
     # --- effects ---
 
     def carry_out(self) -> None:
-        """Carry out all effects. Raises Anew, Stopped, OSError, JournalFailure."""
+        """Carry out all effects. Raises MustBeginAnew, MemberStopped, OSError, JournalFailure."""
         if self._is_carrying_out or self._has_ended:
             return  # an input within an effect: its effects come behind this one
         self._is_carrying_out = self._has_ended = True
@@ -170,7 +170,7 @@ class Driver:
                 self._pieces.append(effect)
                 self.reactor.wake()
             case Stop(reason):
-                raise Stopped(reason.value)
+                raise MemberStopped(reason.value)
 
     def _change_spool(self, effect: Apply | WritePiece | MoveTail) -> None:
         try:
@@ -183,7 +183,7 @@ class Driver:
                     self.spool.keep_tail(behind)
         except UNFIT as why:
             self.mark_unfit(str(why))
-            raise Anew from None
+            raise MustBeginAnew from None
 
     def _close(self, connection: int, why: Closing) -> None:
         self._report(Level.DEBUG, "cluster.link_closed", connection=connection, why=why.value)

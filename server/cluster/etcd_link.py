@@ -24,7 +24,7 @@ RENEWALS_A_LEASE = 3
 
 
 class MemberEntry(Struct, frozen=True):
-    """What a member says of itself in etcd: where other members and clients reach it."""
+    """The entry of a member in etcd: where other members and clients reach it."""
 
     name: str
     replication: str
@@ -32,7 +32,7 @@ class MemberEntry(Struct, frozen=True):
 
 
 class Answers(Struct, frozen=True):
-    """Where etcd's answers go. `entries`: by id, what the members that are alive say of themselves."""
+    """The takers of etcd's answers. `entries` gets the entries of the members that are alive, by id."""
 
     key_read: Callable[[int, Key | None, int], None]
     taken: Callable[[int, int], None]
@@ -65,7 +65,7 @@ class EtcdLink:
         try:
             if isinstance(effect, ReadKey):
                 reading = await self._etcd.read_key(self._key)
-                self._give(reading.values[0] if reading.values else None, self._answers.key_read, effect.ask)
+                self._hand_over_key(reading.values[0] if reading.values else None, self._answers.key_read, effect.ask)
             else:
                 await self._transact(effect)
             self.trouble = ""
@@ -77,7 +77,7 @@ class EtcdLink:
         if result.outcome is Outcome.WRITTEN:
             self._answers.taken(effect.ask, result.revision)
         elif result.outcome is Outcome.REFUSED:
-            self._give(result.current, self._answers.refused, effect.ask)
+            self._hand_over_key(result.current, self._answers.refused, effect.ask)
         else:
             self._fail(effect.ask, result.why)
 
@@ -85,15 +85,15 @@ class EtcdLink:
         self.trouble = why
         self._answers.unanswered(ask, why)
 
-    def _give(self, found: KeyValue | None, take: Callable[[int, Key | None, int], None], ask: int) -> None:
-        if found is None:
+    def _hand_over_key(self, held: KeyValue | None, take: Callable[[int, Key | None, int], None], ask: int) -> None:
+        if held is None:
             take(ask, None, 0)
             return
-        key = decode_key(found.value)
+        key = decode_key(held.value)
         if isinstance(key, str):
             self._fail(ask, f"the key {self._key.decode()}: {key}")
         else:
-            take(ask, key, found.mod_revision)
+            take(ask, key, held.mod_revision)
 
     async def watch(self) -> None:
         """Hand over each change of the key and of the members, for ever."""
@@ -123,14 +123,14 @@ class EtcdLink:
             return b""
 
     def _take_values(self, values: Sequence[KeyValue]) -> None:
-        for found in values:
-            if found.key == self._key:
-                key = decode_key(found.value)
+        for held in values:
+            if held.key == self._key:
+                key = decode_key(held.value)
                 if isinstance(key, Key):
-                    self._answers.watched(key, found.mod_revision)
-            elif found.key.startswith(self._members) and (member_id := self._id_of(found.key)):
+                    self._answers.watched(key, held.mod_revision)
+            elif held.key.startswith(self._members) and (member_id := self._id_of(held.key)):
                 try:
-                    self._entries[member_id] = msgspec.json.decode(found.value, type=MemberEntry)
+                    self._entries[member_id] = msgspec.json.decode(held.value, type=MemberEntry)
                 except msgspec.DecodeError:
                     self._entries.pop(member_id, None)
 

@@ -32,7 +32,7 @@ from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.spool import SpoolError
 from staniel.server.clock import ServerClock
 from staniel.server.cluster.admin import MemberAdmin, Orders
-from staniel.server.cluster.driver import Anew, Driver, Outside, Stopped
+from staniel.server.cluster.driver import Driver, MemberStopped, MustBeginAnew, Outside
 from staniel.server.cluster.etcd_link import Answers, EtcdLink, MemberEntry
 from staniel.server.cluster.leading import LeaderService
 from staniel.server.cluster.member_spool import UNFIT
@@ -45,12 +45,12 @@ from staniel.server.sockets import BoundSockets
 TICK_S = 0.1
 CONNECT_S = 2.0
 LAST_REPLIES_S = 5.0
-ENDINGS = (Anew, Stopped, JournalFailure, SpoolError, ConfigError, OSError, MemoryError)
+ENDINGS = (MustBeginAnew, MemberStopped, JournalFailure, SpoolError, ConfigError, OSError, MemoryError)
 
 
 class Parts(Struct):
-    """What `serve_member` has made for the process. `make_broker` recovers the spool on an Fs that it is given.
-    `beside`: tasks that run all the time.
+    """The parts that `serve_member` has made. `make_broker` recovers the spool on an Fs that it is given. `tasks` run
+    all the time.
     """
 
     config: Config
@@ -60,7 +60,7 @@ class Parts(Struct):
     report: EventSink
     make_broker: Callable[[Fs], tuple[Broker, RecoverySummary]]
     make_service: Callable[[Driver, Broker, RecoverySummary], LeaderService]
-    beside: tuple[Callable[[], Awaitable[None]], ...]
+    tasks: tuple[Callable[[], Awaitable[None]], ...]
 
 
 class MemberProcess:
@@ -109,10 +109,10 @@ class MemberProcess:
             self._start(self.etcd.watch)
             self._start(self.etcd.stay_alive, self.supervision.is_alive)
             self._start(self._tick)
-            for task in self._parts.beside:
+            for task in self._parts.tasks:
                 self._start(task)
             self._try(self.driver.start)
-        if not isinstance(self.ending, Anew):
+        if not isinstance(self.ending, MustBeginAnew):
             with trio.move_on_after(CONNECT_S):
                 await self.etcd.leave()
         self.driver.links.close_all()
@@ -136,7 +136,7 @@ class MemberProcess:
     def _end(self, why: Exception | None) -> None:
         """End all tasks. The first reason counts."""
         if self._nursery is not None and not self._nursery.cancel_scope.cancel_called:
-            self.ending = None if self._is_stopping and isinstance(why, Anew) else why
+            self.ending = None if self._is_stopping and isinstance(why, MustBeginAnew) else why
             self._nursery.cancel_scope.cancel()
 
     async def _handle_signals(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -173,7 +173,7 @@ class MemberProcess:
         while True:
             await trio.sleep(TICK_S)
             self.refuser.drop_late(self._parts.clock.now_ms())
-            self.supervision.look(trio.current_time())
+            self.supervision.look_after(trio.current_time())
 
     # --- etcd ---
 
@@ -243,7 +243,7 @@ class MemberProcess:
             driver.spool.become_leaders(upto)
         except UNFIT as why:
             driver.mark_unfit(str(why))
-            raise Anew from None
+            raise MustBeginAnew from None
         make = partial(self._parts.make_broker, driver.recording_fs)
         broker, summary = await trio.to_thread.run_sync(make, abandon_on_cancel=True)
         self._made = broker, summary
@@ -252,7 +252,7 @@ class MemberProcess:
 
     def _begin_to_serve(self) -> None:
         if self.service is not None:
-            raise Anew  # the lead could not be handed over: its spool is closed already
+            raise MustBeginAnew  # the lead could not be handed over: its spool is closed already
         assert self._made is not None
         self.refuser.close()
         self.service = service = self._parts.make_service(self.driver, *self._made)
@@ -283,13 +283,13 @@ class MemberProcess:
         if self._heir is not None and driver.member.hand_over(*self._heir) is None:
             driver.carry_out()
             await trio.sleep(self._config.lease_ms / 1000)
-        raise Anew  # etcd has not answered, or no member can take the lead
+        raise MustBeginAnew  # etcd has not answered, or no member can take the lead
 
     def _close_clients(self) -> None:
         self.driver.gate.drop_all()
         if self.service is not None or self.driver.member.leader is not None:
             self._report(Level.WARNING, "cluster.deposed", epoch=self.driver.kept.promised)
-            raise Anew
+            raise MustBeginAnew
 
     # --- operators ---
 
@@ -343,5 +343,5 @@ def replication_address(listen: str, advertise: str) -> str:
 
 
 def begin_anew() -> None:
-    """Become a new program in this process."""
+    """Replace this program by a new one in the same process."""
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])

@@ -17,7 +17,7 @@ from staniel.server.cluster.copying import CopyTarget, remove_all
 from staniel.server.cluster.member_file import is_ahead
 
 APPLIED_BYTES_MAX = 8 << 20
-"""After so many bytes a follower's files are synced, so that its records need not be kept."""
+"""Bytes of records after which a follower's files are synced, so that the records need not be kept."""
 
 UNFIT = (SpoolDiffers, BadRecord, BadPlan)
 """Errors that say that the spool is not what its leader says. It must be copied anew."""

@@ -1,4 +1,4 @@
-"""What a member tells operators of itself (cluster/status.py)."""
+"""The state of a member, as operators see it (cluster/status.py)."""
 
 from __future__ import annotations
 

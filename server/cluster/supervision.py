@@ -29,7 +29,7 @@ AHEAD_LEASES = 2.0  # a leader that was killed lets others stand first: it would
 
 
 class Supervision:
-    """What a member looks after. `entries`: the members that are alive. `service`: set once it leads."""
+    """The timers of one member. `entries`: the members that are alive. `service`: set once it leads."""
 
     def __init__(self, driver: Driver, entries: dict[bytes, MemberEntry], lease_s: float, report: EventSink) -> None:
         self._driver = driver
@@ -50,7 +50,7 @@ class Supervision:
         self._syncing_since = 0.0
         self._now = 0.0
 
-    def look(self, now: float) -> None:
+    def look_after(self, now: float) -> None:
         """Look after everything. `now`: a monotonic time in seconds."""
         self._now = now
         self._note_syncs(now)

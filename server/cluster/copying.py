@@ -23,25 +23,25 @@ PIECE_BYTES = 512 << 10
 NAMES_PER_PIECE = 1000
 
 
-class Part(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag_field="kind"):
+class PiecePart(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag_field="kind"):
     """A part of a piece."""
 
 
-class HeldAt(Part, frozen=True, tag=1):
+class HeldAt(PiecePart, frozen=True, tag=1):
     """The place of the files."""
 
     epoch: int
     number: int
 
 
-class CopiedFile(Part, frozen=True, tag=2):
+class CopiedFile(PiecePart, frozen=True, tag=2):
     """A file of the leader."""
 
     name: str
     size: int
 
 
-class Bytes(Part, frozen=True, tag=3):
+class Bytes(PiecePart, frozen=True, tag=3):
     """Bytes of a file, from `at` on."""
 
     name: str
@@ -49,7 +49,7 @@ class Bytes(Part, frozen=True, tag=3):
     data: bytes
 
 
-class CopyDone(Part, frozen=True, tag=4):
+class CopyDone(PiecePart, frozen=True, tag=4):
     """The end: all files are complete."""
 
 

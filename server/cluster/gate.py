@@ -40,10 +40,6 @@ class Gate:
         """True while no requests are read: the lead is handed over."""
         self._waiting: deque[tuple[int, GatedSock]] = deque()
 
-    @property
-    def holds_replies(self) -> bool:
-        return bool(self._waiting)
-
     def place_for(self, asked: int) -> int:
         """Return the number of the record that a reply waits for. `asked`: that of the last one when its request
         came.

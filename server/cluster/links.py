@@ -22,7 +22,7 @@ UNSENT_BYTES_MAX = 256 << 20
 """A member with so much unsent is disconnected. It comes back, and goes on where it was, or is repaired."""
 
 
-class Link:
+class MemberLink:
     """A connection to another member. `unsent_bytes` waits for its socket."""
 
     def __init__(self, number: int, sock: socket.socket) -> None:
@@ -69,7 +69,7 @@ class Links:
         self._reactor = reactor
         self._timeout_ms = timeout_ms
         self._on_message, self._on_end, self._on_drained = on_message, on_end, on_drained
-        self._links: dict[int, Link] = {}
+        self._links: dict[int, MemberLink] = {}
         self._number = 0
         self._listening: socket.socket | None = None
 
@@ -103,7 +103,7 @@ class Links:
     def add(self, sock: socket.socket) -> int:
         """Take over a connected socket. Return its number."""
         self._number += 1
-        link = self._links[self._number] = Link(self._number, sock)
+        link = self._links[self._number] = MemberLink(self._number, sock)
         sock.setblocking(False)
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -141,14 +141,14 @@ class Links:
             close_quietly(self._listening)
             self._listening = None
 
-    def _send(self, link: Link, data: bytes) -> None:
+    def _send(self, link: MemberLink, data: bytes) -> None:
         link.put(data)
         if link.unsent_bytes > UNSENT_BYTES_MAX:
             self._end(link, "it does not read")
         elif not link.is_watched_for_writes:
             self._flush(link)
 
-    def _flush(self, link: Link) -> None:
+    def _flush(self, link: MemberLink) -> None:
         try:
             link.send()
         except OSError as error:
@@ -162,7 +162,7 @@ class Links:
             if not wants_writes:
                 self._on_drained()
 
-    def _on_ready(self, link: Link) -> None:
+    def _on_ready(self, link: MemberLink) -> None:
         if link.is_watched_for_writes:
             self._flush(link)
         try:
@@ -182,7 +182,7 @@ class Links:
         if link.decoder.failure and link.number in self._links:
             self._end(link, link.decoder.failure)
 
-    def _end(self, link: Link, why: str) -> None:
+    def _end(self, link: MemberLink, why: str) -> None:
         if link.number in self._links:
             self.close(link.number)
             self._on_end(link.number, why)

@@ -12,7 +12,6 @@ from staniel.cluster.stream import Record, RecordKind
 from staniel.journal.disk.fs import Fs
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.disk.unsynced_names import UnsyncedNames
-from staniel.journal.kestrel.files import OWN_FOLDER
 from staniel.server.cluster.copying import CopyTarget, remove_all
 from staniel.server.cluster.member_file import is_ahead
 
@@ -69,15 +68,6 @@ class MemberSpool:
         self._unsynced_bytes = 0
         return self._followed.sync().number
 
-    @property
-    def is_followed(self) -> bool:
-        return self._followed is not None
-
-    @property
-    def durable(self) -> int:
-        """The number of the record up to which all are durable in files; 0 if these are not a follower's."""
-        return self._followed.durable.number if self._followed is not None else 0
-
     def begin_copy(self) -> None:
         """Begin to take the files of a leader: pieces follow."""
         self._followed = None
@@ -129,8 +119,3 @@ class MemberSpool:
 def changes_of(record: Record) -> bytes:
     """Return the changes in a record; b"" if it has none."""
     return record.data if record.kind in (RecordKind.CHANGE, RecordKind.PUT) else b""
-
-
-def paths_of(folder: str, jobs: str) -> SpoolPaths:
-    """Return the paths of a spool. `jobs`: the folder of its command log, "" if that is inside."""
-    return SpoolPaths(folder, "" if jobs.startswith(f"{folder}/{OWN_FOLDER}/") else jobs)

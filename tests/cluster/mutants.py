@@ -373,8 +373,8 @@ def acks_without_epoch() -> Any:
     """Count what was acknowledged to an earlier leadership of this process."""
 
     def make(right: Any) -> Any:
-        def init(self: Leader, core: Core) -> None:
-            right(self, core)
+        def init(self: Leader, core: Core, *, is_ahead: bool = False) -> None:
+            right(self, core, is_ahead=is_ahead)
             self.acks = core.__dict__.setdefault("acks", self.acks)
 
         return init

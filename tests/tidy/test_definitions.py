@@ -21,6 +21,8 @@ EXCEPTIONS = {
     "Latency.p90": "likewise",
     "QueueSnapshot": "all of its fields are shown as JSON",
     "ServerView": "likewise",
+    "MemberStatus": "likewise",
+    "FollowerStatus": "likewise",
     "OpenReadView": "likewise",
     "ItemView": "likewise",
     "Page": "likewise",

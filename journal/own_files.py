@@ -35,6 +35,8 @@ LOSSES = {
     "redo.0": Loss.ENDS,
     "redo.1": Loss.ENDS,
     "convert.plan": Loss.NOTHING,
+    "member": Loss.ENDS,
+    "follower": Loss.NOTHING,
     "cmdlog": Loss.ENDS,
     "segments": Loss.NOTHING,
     "undo": Loss.NOTHING,

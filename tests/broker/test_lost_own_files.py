@@ -28,6 +28,7 @@ from tests.support.world import Client, World
 OWN = "s/.staniel"
 MANY = 4 * STEPS_PER_TURN * ITEMS_PER_SLICE  # more than a move sends in its first turns
 SPOOL_PAGE = Path(__file__).parents[2] / "docs" / "spool.md"
+OF_MEMBERS = ("member", "follower")  # of a cluster: its driver writes them, and tests/cluster removes them
 CONFIG = """
 server.redo_log = "1MB"
 admin.port = 0
@@ -80,7 +81,7 @@ def goes_on(world: World) -> None:
 
 
 @pytest.mark.parametrize("harm", ["removed", "emptied"])
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", [name for name in LOSSES if name not in OF_MEMBERS])
 def test_each_own_file_that_is_taken_away_costs_what_the_table_says(name: str, harm: str) -> None:
     world = served()
     paths = there(world.disk, name)

@@ -40,6 +40,7 @@ from staniel.journal.kestrel.sidecar import names_in
 from staniel.journal.libkestrel.family import StreamJournals
 from staniel.journal.libkestrel.files import StreamFiles
 from staniel.journal.libkestrel.reader import ReaderLog
+from staniel.journal.membership import membership
 from staniel.journal.own_files import LOSSES, KeptFile, Loss
 from staniel.journal.put_key_log import FOLDER as KEYS_FOLDER
 from staniel.journal.redo import log as redo_log
@@ -129,17 +130,32 @@ def _damaged_version(fs: Fs, path: str, version: str) -> str:
     return f"{why}; repair it, if the last server was stopped cleanly, with: {mend}; else with: {used}"
 
 
+def lock_spool(fs: Fs, folder: str) -> None:
+    """Take the lock of a spool, making its own folder if that is missing. It is kept until `fs` is closed. A member of
+    a cluster calls this when it starts, and gives the same `fs` to `Spool` when it is about to lead: it never lets go
+    of the lock in between. Raises AlreadyLocked, OSError.
+    """
+    fs.make_folder(f"{folder}/{OWN_FOLDER}")
+    try:
+        fs.lock(f"{folder}/{OWN_FOLDER}/{LOCK}")
+    except AlreadyLocked as locked:
+        raise AlreadyLocked(f"{locked.holder or 'another process'} ({folder})") from None
+
+
 class Spool:
     """The journals of one folder, in both formats."""
 
-    def __init__(self, fs: Fs, folder: str, redo_log_bytes: int = 0) -> None:
+    def __init__(self, fs: Fs, folder: str, redo_log_bytes: int = 0, *, is_member: bool = False) -> None:
         """Take the lock and prepare the folder. Raises SpoolError, or staniel.journal.disk.fs.AlreadyLocked if another
         server has the lock.
 
         `redo_log_bytes`: the size of the redo log, which is created when there is something to write; 0: no log;
-        CHECKSUMS_ONLY: a log of checksums.
+        CHECKSUMS_ONLY: a log of checksums. `is_member`: this process is the member of a cluster that is about to lead;
+        it took the lock by `lock_spool` when it started, on this `fs`, and keeps it. Without it the spool of a
+        member is refused.
         """
         self.fs = fs = UnsyncedNames(fs)
+        self._is_member = is_member
         self.folder = folder
         self.own = f"{folder}/{OWN_FOLDER}"
         self.failed_sync = FailedSyncMarker(fs, f"{self.own}/{MARK}", f"{self.own}/ballast", folder)
@@ -165,9 +181,7 @@ class Spool:
 
     def _prepare(self) -> None:
         try:
-            self.fs.make_folder(self.own)
-            self.clear_way(self.own, [LOCK])
-            self._lock()
+            self._take_lock()
             self._settle_names()
             if not self.fs.is_same_device(f"{self.own}/{LOCK}", self.folder):
                 raise OSError(errno.EXDEV, "it is on another file system than the journals", self.own)
@@ -222,11 +236,19 @@ class Spool:
                     (f"{folder}/{name}", quarantine_entry(self.fs, folder, name, f"{self.own}/damaged"))
                 )
 
-    def _lock(self) -> None:
-        try:
-            self.fs.lock(f"{self.own}/{LOCK}")
-        except AlreadyLocked as locked:
-            raise AlreadyLocked(f"{locked.holder or 'another process'} ({self.folder})") from None
+    def _take_lock(self) -> None:
+        """Take the lock, or keep the one that this process has as a member. Raises SpoolError, OSError."""
+        if self._is_member:
+            if not self.fs.is_locked(f"{self.own}/{LOCK}"):
+                why = "was removed or replaced while this member followed"
+                raise SpoolError(f"{self.own}/{LOCK} {why}: see that no other server uses the spool, then start again")
+            return
+        self.fs.make_folder(self.own)
+        self.clear_way(self.own, [LOCK])
+        lock_spool(self.fs, self.folder)
+        joined = membership(self.fs, self.folder)
+        if not joined.is_alone:
+            raise SpoolError(joined.refusal(self.folder))
 
     def check_files_in_place(self) -> bool:
         """Verify that the files are where this process has opened them. Return False if one should be checked again

@@ -28,6 +28,7 @@ from staniel.journal.kestrel.recovery import Recovered, Recovery
 from staniel.journal.kestrel.sidecar import names_in
 from staniel.journal.libkestrel import files as libkestrel_files
 from staniel.journal.libkestrel.recovery import StreamRecovery
+from staniel.journal.membership import membership
 from staniel.journal.put_key_log import FOLDER as KEYS_FOLDER
 from staniel.journal.put_key_log import PutKeyLog, PutsStored, Record, replayed
 from staniel.journal.put_key_log import encode as encode_key
@@ -171,6 +172,8 @@ class Repair:
         match left.work:
             case Work.COPY:
                 raise CannotRepair(f"{folder} is not complete: {left.work.value}; remove it and copy it again")
+            case Work.UNFIT_HALF | Work.UNFIT_SHORT | Work.FOLLOWER | Work.MEMBER | Work.MEMBER_DAMAGED:
+                raise CannotRepair(membership(fs, folder).refusal(folder))
             case Work.CONVERSION:
                 raise CannotRepair(f"a conversion in {folder} is not finished: finish `staniel journal convert` first")
             case Work.FAILED_SYNC:

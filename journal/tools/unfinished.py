@@ -1,5 +1,6 @@
 """The work that the last server of a spool left unfinished; a start finishes it. Every tool that changes or copies
-journals checks here first: without that work the journals contain less, or more, than a start would serve.
+journals checks here first: without that work the journals contain less, or more, than a start would serve. The spool of
+a cluster's member counts as such, too: only the stream of its leader may change it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from msgspec import Struct
 from staniel.journal.copy_mark import VERSION, has_mark
 from staniel.journal.disk.fs import MISSING, Fs, is_there
 from staniel.journal.kestrel.files import OWN_FOLDER, plan_path
+from staniel.journal.membership import Standing, membership
 from staniel.journal.put_key_log import FOLDER as KEYS_FOLDER
 from staniel.journal.put_key_log import PutKeyLog, replayed
 from staniel.journal.redo.dump import used_log
@@ -22,6 +24,11 @@ from staniel.queues.names import family_of
 
 class Work(Enum):
     COPY = "what is copied into it is not complete"
+    UNFIT_HALF = Standing.HALF.value
+    UNFIT_SHORT = Standing.SHORT.value
+    FOLLOWER = Standing.FOLLOWER.value
+    MEMBER = Standing.MEMBER.value
+    MEMBER_DAMAGED = Standing.DAMAGED.value
     FAILED_SYNC = "a sync has failed in the last run"
     REDO_LOG = "the redo log may have what journals lack"
     CONVERSION = "a conversion is not finished"
@@ -48,6 +55,9 @@ def unfinished_work(fs: Fs, folder: str) -> list[Unfinished]:
     unfinished = []
     if has_mark(fs, own):
         unfinished.append(Unfinished(Work.COPY, f"{own}/{VERSION}"))
+    joined = membership(fs, folder)
+    if not joined.is_alone:
+        unfinished.append(Unfinished(Work(joined.standing.value), joined.path))
     if is_there(fs, f"{own}/{MARK}"):
         unfinished.append(Unfinished(Work.FAILED_SYNC, f"{own}/{MARK}"))
     if used_log(fs, own) is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from staniel.journal.disk.fs import Fs
 from staniel.journal.disk.refusals import refused_tool
@@ -54,10 +54,12 @@ Reader = Callable[[Fs, Inspection, bool], None]
 Journal = tuple[str, Reader, bool]
 
 
-def inspect(fs: Fs, folder: str, queues: frozenset[str] = frozenset()) -> Iterator[Inspection]:
+def inspect(
+    fs: Fs, folder: str, queues: frozenset[str] = frozenset(), *, is_follower: bool = False
+) -> Iterator[Inspection]:
     """Inspect every journal file of a spool or of a command log's folder, or only those of `queues`; the jobs of a
-    command log belong to all queues. Raises OSError for the folder. A file that the system refuses to read gets a
-    refusal.
+    command log belong to all queues. `is_follower`: the spool is a follower's, of which any file may have a torn end.
+    Raises OSError for the folder. A file that the system refuses to read gets a refusal.
     """
     for name, read, is_written in _journals(fs, folder, queues):
         inspection = Inspection(f"{folder}/{name}")
@@ -67,8 +69,17 @@ def inspect(fs: Fs, folder: str, queues: frozenset[str] = frozenset()) -> Iterat
             read(fs, inspection, is_written)
         except OSError as error:
             inspection.refusal = refused_tool(error, inspection.path)
+        if is_follower and (read is _cmdlog or not inspection.has_checksums):
+            inspection.flaws = [_as_torn(flaw, inspection.bytes) for flaw in inspection.flaws]
         inspection.flaws.sort(key=lambda flaw: flaw.at)
         yield inspection
+
+
+def _as_torn(flaw: Flaw, size: int) -> Flaw:
+    """Return a flaw in a follower's file: what reaches to the file's end may be behind the follower's place, and is
+    written again by its leader.
+    """
+    return structs.replace(flaw, is_torn=True) if flaw.at + flaw.size >= size else flaw
 
 
 def _journals(fs: Fs, folder: str, queues: frozenset[str]) -> Iterator[Journal]:

@@ -26,6 +26,7 @@ from staniel.journal.errors import Flaw
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.files import OWN_FOLDER
 from staniel.journal.libkestrel import files as libkestrel_files
+from staniel.journal.membership import membership
 from staniel.journal.spool import FORMAT_VERSION, SpoolError
 from staniel.journal.spool_listing import CMDLOG, is_journal_file
 from staniel.journal.tools.source import JOBS, ReadSource
@@ -107,6 +108,9 @@ def survey(folder: str, now_ms: int, progress: Progress) -> Survey:
             raise BackupError(f"{folder} is not a folder: name the one in which the old server kept its journals")
         if has_mark(fs, f"{folder}/{OWN_FOLDER}"):
             raise BackupError(f"{folder} is not complete: {Work.COPY.value}; name the old server's own folder")
+        joined = membership(fs, folder)
+        if not joined.is_alone:
+            raise BackupError(joined.refusal(folder))
         if is_spool(folder):
             raise BackupError(f"{folder} is a spool of Staniel already: copy it with `staniel backup` and `restore`")
         _refuse_unfinished(fs, folder)

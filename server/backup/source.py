@@ -22,6 +22,7 @@ from staniel.journal.disk.fs import AlreadyLocked
 from staniel.journal.disk.os_fs import OsFs, is_file, is_folder, is_named
 from staniel.journal.disk.refusals import refused_tool
 from staniel.journal.kestrel.files import OWN_FOLDER
+from staniel.journal.membership import membership
 from staniel.journal.redo.log import UNUSED
 from staniel.journal.spool import LOCK
 from staniel.journal.spool_listing import CMDLOG, spool_files
@@ -162,7 +163,11 @@ class RestingSource:
         """Do nothing: the lock has kept servers away."""
 
     def store_made(self, made: BackupMade) -> None:
-        """Note the backup in the spool, for the next server that starts on it. Raises OSError."""
+        """Note the backup in the spool, for the next server that starts on it; not in a member's, whose files change by
+        the stream alone. Raises OSError.
+        """
+        if not membership(self._fs, self.held.spool).is_alone:
+            return
         write(self._fs, path_in(f"{self.held.spool}/{OWN_FOLDER}"), made)
 
     def close(self) -> None:
@@ -177,6 +182,9 @@ def is_spool(folder: str) -> bool:
 def _refuse_unfinished(spool: str) -> None:
     """Refuse a spool whose files are not complete by themselves. Raises BackupError, OSError."""
     own = f"{spool}/{OWN_FOLDER}"
+    joined = membership(OsFs(), spool)
+    if not joined.may_be_copied:
+        raise BackupError(joined.refusal(spool))
     with open(f"{own}/version", encoding="utf-8", errors="replace") as file:
         version = file.read(100).strip()
     if version == UNFINISHED:
@@ -186,5 +194,9 @@ def _refuse_unfinished(spool: str) -> None:
     for left in unfinished_work(OsFs(), spool):
         if left.work is Work.CONVERSION:
             raise BackupError(f"a conversion in {spool} is not finished: finish `staniel journal convert` first")
-        if left.work not in (Work.TRANSFERS, Work.PUT_KEYS):  # the copy has these too, and its start finishes them
+        if left.work not in (
+            Work.TRANSFERS,
+            Work.PUT_KEYS,
+            Work.MEMBER,
+        ):  # the copy has these too, and its start finishes them
             raise BackupError(f"{left.work.value} of {spool}: {START_ONCE}")

@@ -20,12 +20,19 @@ from staniel.journal.disk.refusals import refused_tool
 from staniel.journal.disk.watched_fs import RefusedCalls
 from staniel.journal.errors import Flaw
 from staniel.journal.kestrel import files as kestrel_files
+from staniel.journal.membership import Standing, membership
 from staniel.journal.redo.dump import changed_by_start, log_in_use
 from staniel.journal.tools.verify import Inspection, inspect
 from staniel.journal.workq import files as workq_files
 from staniel.server.cli.parameters import CommandFailed, ExistingPath
 from staniel.server.text import printable
 
+NOTICES = {
+    Standing.FOLLOWER: "A flaw at the end of a file is called torn: the leader's stream writes that part again.",
+    Standing.SHORT: "Its server gets what is missing from the leader.",
+    Standing.HALF: "Flaws are likely until its server has copied the rest from the leader.",
+    Standing.DAMAGED: "Start its server, which says what is wrong.",
+}
 NO_PROOF = ": written so, or left by a power loss; no damage for certain"
 
 
@@ -64,8 +71,9 @@ def verify(spool: str, queues: tuple[str, ...], as_json: bool, quiet: bool) -> N
 
     SPOOL is a spool, or the folder of a workq command log; no server may have it open. Nothing is changed. Prints one
     line for each damaged place. An unfinished record that a killed server left at the end of a file is called torn, and
-    is no damage. A last item that ends in zeros is reported: a power loss may have put them there, or the client
-    itself. Exit code 0: sound; 1: damaged; 2: not all could be read.
+    is no damage; in the spool of a cluster's follower any file may have one. A last item that ends in zeros is
+    reported: a power loss may have put them there, or the client itself. Exit code 0: sound; 1: damaged; 2: not all
+    could be read.
     """
     disk, watch, folder = OsFs(), RefusedCalls(), spool.rstrip("/") or "/"
     fs, total = watch.on(disk), Total()
@@ -79,7 +87,12 @@ def verify(spool: str, queues: tuple[str, ...], as_json: bool, quiet: bool) -> N
             click.echo(printable(f"{path}: {why}"), err=True)
         if has_mark(fs, own):
             click.echo(printable(f"{folder} is not complete: what was copied into it was interrupted"), err=True)
-        for inspection in inspect(fs, folder, frozenset(queues)):
+        joined = membership(fs, folder)
+        if joined.standing in NOTICES:
+            why = f"{joined.standing.value} ({joined.path}). {NOTICES[joined.standing]}"
+            click.echo(printable(f"{folder}: {why}"), err=True)
+        is_follower = joined.standing is Standing.FOLLOWER
+        for inspection in inspect(fs, folder, frozenset(queues), is_follower=is_follower):
             if refused := watch.pop_error():  # also of a sidecar, without which less is compared
                 inspection.refusal = refused_tool(refused, inspection.path)
             total.count(inspection)

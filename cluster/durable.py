@@ -2,17 +2,21 @@
 
 The file begins with MAGIC; frames follow (frames.py), each with one entry in MessagePack. A later entry overrules an
 earlier one. A power cut leaves a first part of what was written behind the last sync, and whatever the disk makes of
-the rest: an entry with a wrong checksum ends the file, and the driver cuts it off there before it writes on.
+the rest: an entry with a wrong checksum ends the file, and the driver cuts it off there before it writes on. If a whole
+entry follows it, the file is damaged. A file that has grown is compacted.
 """
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
 from enum import IntEnum
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
 
-from staniel.cluster.frames import HEAD, frame, read_frame
+from staniel.cluster.frames import HEAD, PAYLOAD_BYTES_MAX, frame, read_frame
 from staniel.cluster.key import Id
 from staniel.cluster.messages import Data, Number
 from staniel.cluster.places import Place
@@ -20,6 +24,7 @@ from staniel.cluster.stream import Record, RecordKind, Run, Stream
 
 MAGIC = b"staniel-member 1\n"
 ALL_FIXED = (1 << 63) - 1
+SOUGHT_BYTES_MAX = 1 << 30  # of checksums that are computed to find a whole entry: half a second
 
 
 class Fitness(IntEnum):
@@ -104,6 +109,9 @@ class Trimmed(Entry, frozen=True, tag=10):
 
 Entries = Created | Joined | Promised | Seen | Marked | Appended | Cut | Fixed | Copied | Trimmed
 
+_BEGIN = re.compile(rb"[\x92-\x9f][\x01-\x0a]")
+"""The first bytes of an entry: an array in MessagePack, and the tag."""
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Entries)
 
@@ -170,8 +178,37 @@ def new_file(member_id: bytes) -> bytes:
     return MAGIC + encode_entry(Created(member_id))
 
 
-def read_file(data: bytes) -> tuple[Kept, int] | str:
-    """Return what the file holds and how many of its bytes are whole, or why it is not a member's file."""
+def compacted(kept: Kept) -> bytes:
+    """Return a file that says what all entries so far add up to. It takes the place of the old one in one step: written
+    under another name, synced, renamed, and the folder synced before anything else is written.
+    """
+    stream, entries = kept.stream, list[Entries]()
+    if kept.cluster_id:
+        runs = tuple((run.epoch, run.first) for run in stream.runs if run.first <= stream.base.number)
+        entries += [Joined(kept.cluster_id, 0), Copied(*stream.base, runs)]
+    entries += [Promised(kept.promised), Seen(kept.revision), Marked(kept.fitness)]
+    entries += [Appended(*record.place, record.kind, record.data) for record in stream.behind(stream.base.number)]
+    return new_file(kept.member_id) + b"".join(map(encode_entry, [*entries, Fixed(kept.fixed)]))
+
+
+class Content(NamedTuple):
+    """The content of a member's file. `whole`: how many bytes of it are whole; the driver cuts off the rest. `damage`:
+    "", or why `kept` has the mark HALF; the driver writes the file anew then, as `compacted` has it.
+    """
+
+    kept: Kept
+    whole: int
+    damage: str
+
+
+def read_file(data: bytes) -> Content | str:
+    """Return what a file holds, or why a member must not start with it.
+
+    A power cut may leave anything behind the last sync, as a rule nothing that is whole. So an entry that is not whole
+    is the torn end if no whole one follows. Otherwise it was damaged after it was written: promises, records, or the
+    mark HALF may have been there. Such a member may follow, because it promises again what it reads in the key; it is
+    copied to, and never leads before that.
+    """
     if not data.startswith(MAGIC):
         return "not the file of a cluster's member, or of another version"
     kept, at = Kept(), len(MAGIC)
@@ -183,6 +220,31 @@ def read_file(data: bytes) -> tuple[Kept, int] | str:
         if not kept.apply(entry):
             return f"an entry at {at} contradicts those before it: {entry}"
         at += HEAD.size + len(payload)
-    if not kept.member_id:
-        return "the file does not say which member it is of"
-    return kept, at
+    follower = next_whole(data, at)
+    if not kept.member_id or (follower and not kept.cluster_id):
+        return f"it is damaged at byte {at}, and does not say which member of which cluster it is of"
+    if not follower:
+        return Content(kept, at, "")
+    kept.apply(Marked(Fitness.HALF))
+    return Content(kept, at, f"it is damaged at byte {at}: a whole entry follows at byte {follower}")
+
+
+def next_whole(data: bytes, at: int) -> int:
+    """Return where a whole entry begins behind byte `at`, which begins none; 0 if there is none. Bytes that were made
+    to look like many long entries count as one.
+    """
+    left = SOUGHT_BYTES_MAX
+    for begin in _BEGIN.finditer(data, at + 1 + HEAD.size):
+        found = begin.start() - HEAD.size
+        length = HEAD.unpack_from(data, found)[0]
+        if length > PAYLOAD_BYTES_MAX or begin.start() + length > len(data):
+            continue
+        left -= length
+        if left < 0:
+            return found
+        payload = read_frame(data, found)
+        if isinstance(payload, bytes):
+            with suppress(msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+                _decoder.decode(payload)
+                return found
+    return 0

@@ -19,6 +19,8 @@ MILD = {
     "asked_for_ever": {"STUCK"},
     "match_by_length": {"STUCK"},
     "epoch_in_memory": {"PROMISE"},
+    "compacted_unsynced": {"STOPPED"},
+    "compacted_promise": {"PROMISE", *WORST},
 }
 """What a mutant is called out as, where it is not any of WORST."""
 

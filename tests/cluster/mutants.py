@@ -13,7 +13,7 @@ import msgspec
 
 from staniel.cluster import durable, leader
 from staniel.cluster.core import AskKind, Core, MemberConfig
-from staniel.cluster.durable import Appended, Copied
+from staniel.cluster.durable import Appended, Copied, Kept
 from staniel.cluster.effects import Closing, Reason, Refusal, Send, Transact
 from staniel.cluster.follower import Follower
 from staniel.cluster.frames import HEAD
@@ -23,7 +23,7 @@ from staniel.cluster.member import Member
 from staniel.cluster.messages import Acknowledge, CopyEnds, Hello, Message, Records
 from staniel.cluster.places import Place
 from staniel.cluster.stream import Record, RecordKind, Run
-from tests.cluster import etcd
+from tests.cluster import etcd, node
 from tests.cluster.etcd import Etcd
 from tests.cluster.node import Node
 from tests.cluster.world import World
@@ -487,6 +487,44 @@ def bulk_gap() -> Any:
         return end
 
     return all_of(replaced(Leader, "send_piece", send_piece), replaced(Follower, "_end_copy", end_copy))
+
+
+# --- a member's file ---
+
+
+@mutant("rewrites")
+def compacted_unsynced() -> Any:
+    """Rename the compacted file before it is synced."""
+    return replaced(Node, "rewrite_steps", constant(("write", "rename", "sync folder")))
+
+
+@mutant("rewrites")
+def compacted_name_unsynced() -> Any:
+    """Write on in the compacted file before its name is synced."""
+    return replaced(Node, "rewrite_steps", constant(("write", "sync", "rename")))
+
+
+@mutant("rewrites")
+def compacted_promise() -> Any:
+    """Leave out of the compacted file what the member has promised."""
+
+    def make(right: Any) -> Any:
+        def compacted(kept: Kept) -> bytes:
+            promised, kept.promised = kept.promised, 0
+            try:
+                return bytes(right(kept))
+            finally:
+                kept.promised = promised
+
+        return compacted
+
+    return replaced(node, "compacted", make)
+
+
+@mutant("rot")
+def damage_is_torn_end() -> Any:
+    """Take a damaged entry for the torn end of the file, whatever follows it."""
+    return replaced(durable, "next_whole", constant(0))
 
 
 # --- who is who ---

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from staniel.cluster.core import MemberConfig, Policy
-from staniel.cluster.durable import Appended, Fitness, Kept, encode_entry, new_file, read_file
+from staniel.cluster.durable import (
+    Appended,
+    Content,
+    Fitness,
+    Kept,
+    compacted,
+    encode_entry,
+    new_file,
+    next_whole,
+    read_file,
+)
 from staniel.cluster.effects import (
     Answer,
     Apply,
@@ -36,6 +46,8 @@ if TYPE_CHECKING:
     from tests.cluster.world import World
 
 PIECES = 2
+REWRITE = ("write", "sync", "rename", "sync folder")
+"""The steps in which a member's file is compacted. A power cut may come between any two."""
 
 
 class Held(NamedTuple):
@@ -81,7 +93,8 @@ class Node:
         self.syncs: list[RunningSync] = []
         self.held: list[Held] = []
         self.work: list[Effect] = []
-        self.is_stopped = self.was_cut_off = False
+        self.is_stopped = self.was_cut_off = self.has_rotted = False
+        self.old_disk: bytearray | None = None  # the member's file before it was renamed over, if that may come back
         self.sent_epoch = 0
         self.has_changed = True
         self._durable: Kept | None = None
@@ -101,19 +114,28 @@ class Node:
 
     def read(self, data: bytes) -> Kept:
         """Read a member's file."""
+        return self.content_of(data).kept
+
+    def content_of(self, data: bytes) -> Content:
+        """Return the content of a member's file, which a member starts with whatever accident there was."""
         content = read_file(data)
-        assert not isinstance(content, str), content
-        return content[0]
+        if isinstance(content, str):
+            self.world.judge.fail("STOPPED", f"node {self.name}: its file is refused: {content}")
+        assert not isinstance(content, str)
+        return content
 
     # --- lives ---
 
     def start(self) -> None:
         """Start the process: cut back what is not whole, then let the member begin."""
-        content = read_file(bytes(self.disk))
-        assert not isinstance(content, str), content
-        self.kept, whole = content
-        del self.disk[whole:]
-        if self.synced_bytes > len(self.disk):
+        self.old_disk = None  # a start syncs the folder before it depends on a name
+        content = self.content_of(bytes(self.disk))
+        self.kept = content.kept
+        del self.disk[content.whole :]
+        if content.damage:
+            self.disk = bytearray(compacted(self.kept))
+            self.set_synced(len(self.disk))
+        elif self.synced_bytes > len(self.disk):
             self.set_synced(len(self.disk))
         if self.kept.fitness is not Fitness.HALF and self.kept.cluster_id:
             self.files = {
@@ -141,15 +163,55 @@ class Node:
         self.kill()
         self.was_cut_off = True
         self.world.has_lost_copies |= self.config.policy is Policy.LAZY
+        if self.old_disk is not None and random.random() < 0.5:
+            self.disk = self.old_disk
+            self.set_synced(len(self.disk))
+        self.old_disk = None
         kept = random.randint(self.synced_bytes, len(self.disk))
         lost = len(self.disk) - kept
         del self.disk[kept:]
         self.disk += random.choice([b"", bytes(lost), random.randbytes(min(lost, 40))])
         self.files = dict(random.choice([self.files, self.files_disk]))
         self.files_disk = dict(self.files)
-        content = read_file(bytes(self.disk))
-        assert not isinstance(content, str), content
-        self.kept = content[0]
+        self.kept = self.read(bytes(self.disk))
+
+    def rewrite(self, random: Random) -> None:
+        """Compact the member's file, unless the power is cut before that is done."""
+        steps = self.rewrite_steps()
+        done = random.randrange(len(steps) + 1) if random.random() < 0.5 else len(steps)
+        new, synced = bytearray(compacted(self.kept)), 0
+        old = bytearray(self.disk[: self.synced_bytes])
+        for step in steps[:done]:
+            match step:
+                case "write":
+                    pass
+                case "sync":
+                    synced = len(new)
+                case "rename":
+                    self.disk, self.old_disk = new, old
+                    self.set_synced(synced)
+                    self.syncs = [sync._replace(bytes=len(new)) for sync in self.syncs]
+                case "sync folder":
+                    self.old_disk = None
+        if done < len(steps):
+            random.choice([self.kill, lambda: self.cut_power(random)])()
+
+    def rewrite_steps(self) -> tuple[str, ...]:
+        """Return the steps of a rewriting, in order."""
+        return REWRITE
+
+    def rot(self, random: Random) -> None:
+        """Have a synced byte of the member's file go bad, where a whole entry follows: of a bad end nobody can know."""
+        at, bit = random.randrange(self.synced_bytes), 1 << random.randrange(8)
+        self.disk[at] ^= bit
+        data = bytes(self.disk[: self.synced_bytes])
+        content = read_file(data)
+        if isinstance(content, str) or not next_whole(data, content.whole):
+            self.disk[at] ^= bit
+            return
+        self.has_rotted, self.sent_epoch = True, 0
+        self.set_synced(self.synced_bytes)
+        self.kept = content.kept
 
     # --- effects ---
 

@@ -38,6 +38,8 @@ PROFILES = {
     "copies": Profile(copies=4, disks=0, lazy=0),
     "restore-1": Profile(restores=4, disks=0, lazy=0, min_in_sync=1),
     "restore-2": Profile(restores=4, disks=0, lazy=0, min_in_sync=2),
+    "rewrites": Profile(rewrites=5, power_cuts=6, disks=0),
+    "rot": Profile(rots=20, rewrites=4, kills=6, disks=0, lazy=0, set_up=100),
     "lost-key": Profile(lost_keys=2, disks=0),
 }
 UNJUDGED = ("copies", "restore-1", "restore-2", "lost-key")
@@ -197,6 +199,10 @@ def accidents(world: World) -> list[Action]:
         choices.append(("a request is lost", profile.lost_requests, lambda: world.etcd.requests.pop(0)))
     if world.etcd.key is not None and profile.lost_keys:
         choices.append(("the key is lost", profile.lost_keys, world.etcd.lose_key))
+    if profile.rewrites and node.member is not None:
+        choices.append((f"rewrite {node.name}", profile.rewrites, lambda: node.rewrite(random)))
+    if profile.rots and node.member is None and node.kept.cluster_id and not world.is_last_copy(node):
+        choices.append((f"rot {node.name}", profile.rots, lambda: rot(world, node)))
     if profile.copies:
         choices.append((f"snapshot {node.name}", profile.copies, lambda: snapshot(world, node)))
         if node.member is None and any(
@@ -226,6 +232,12 @@ def restore(world: World, value: bytes, revision: int) -> None:
     world.etcd.value, world.etcd.mod_revision = value, revision
     world.etcd.revision = revision
     world.etcd.requests.clear()
+
+
+def rot(world: World, node: Node) -> None:
+    """Have a machine's disk give back something else than what was written."""
+    node.rot(world.random)
+    world.has_lost_copies |= node.has_rotted
 
 
 def snapshot(world: World, node: Node) -> None:

@@ -21,10 +21,12 @@ from staniel.cluster.durable import (
     Fitness,
     Fixed,
     Joined,
+    Kept,
     Marked,
     Promised,
     Seen,
     Trimmed,
+    compacted,
     encode_entry,
     new_file,
     read_file,
@@ -182,8 +184,13 @@ def test_a_file_adds_up_to_its_entries() -> None:
     data = new_file(A) + b"".join(map(encode_entry, HISTORY))
     content = read_file(data)
     assert not isinstance(content, str)
-    kept, whole = content
-    assert whole == len(data) and (kept.member_id, kept.cluster_id, kept.promised, kept.revision) == (A, C, 3, 9)
+    kept, whole, damage = content
+    assert (whole, damage) == (len(data), "") and (kept.member_id, kept.cluster_id, kept.promised, kept.revision) == (
+        A,
+        C,
+        3,
+        9,
+    )
     assert (kept.fitness, kept.fixed, kept.stream.base, kept.stream.last) == (
         Fitness.SHORT,
         4,
@@ -202,7 +209,66 @@ def test_a_torn_file_is_read_up_to_the_last_whole_entry(cut: int, garbage: bytes
     content = read_file(data[:cut] + garbage)
     assert not isinstance(content, str)
     ends = [sum(map(len, pieces[:count])) for count in range(1, len(pieces) + 1)]
-    assert content[1] == max(end for end in ends if end <= cut) or data[:cut] + garbage == data[: cut + len(garbage)]
+    assert content.whole == max(end for end in ends if end <= cut) or data[:cut] + garbage == data[: cut + len(garbage)]
+    assert not content.damage
+
+
+def described(kept: Kept) -> object:
+    """All of what a file says."""
+    stream = kept.stream
+    fields = kept.member_id, kept.cluster_id, kept.promised, kept.revision, kept.fitness, kept.fixed
+    return fields, stream.base, stream.runs, stream.records
+
+
+@given(st.integers(0, len(HISTORY)))
+def test_a_compacted_file_says_the_same_and_can_be_compacted_again(count: int) -> None:
+    content = read_file(new_file(A) + b"".join(map(encode_entry, HISTORY[:count])))
+    assert not isinstance(content, str)
+    small = compacted(content.kept)
+    again = read_file(small)
+    assert not isinstance(again, str)
+    assert described(again.kept) == described(content.kept) and again.whole == len(small)
+    assert compacted(again.kept) == small
+
+
+def test_a_compacted_file_of_a_copied_member_has_its_runs() -> None:
+    entries: list[Entries] = [Joined(C, 0), Promised(9), Copied(7, 40, ((2, 1), (7, 30))), Trimmed(40)]
+    entries += [Appended(7, 41, RecordKind.PUT, b"a"), Appended(9, 42, RecordKind.EPOCH, b""), Fixed(durable.ALL_FIXED)]
+    content = read_file(new_file(A) + b"".join(map(encode_entry, entries)))
+    assert not isinstance(content, str)
+    again = read_file(compacted(content.kept))
+    assert not isinstance(again, str) and described(again.kept) == described(content.kept)
+    assert content.kept.stream.runs == [Run(2, 1), Run(7, 30), Run(9, 42)]
+
+
+@given(st.data())
+def test_damage_before_a_whole_entry_is_never_taken_for_a_torn_end(data: st.DataObject) -> None:
+    pieces = [new_file(A), *map(encode_entry, HISTORY)]
+    whole, last = b"".join(pieces), len(pieces[-1])
+    at = data.draw(st.integers(len(pieces[0]) + len(pieces[1]), len(whole) - last - 1))
+    damaged = bytearray(whole)
+    damaged[at] ^= data.draw(st.integers(1, 255))
+    torn = data.draw(st.binary(max_size=20))
+    content = read_file(bytes(damaged) + torn)
+    assert not isinstance(content, str), content
+    assert content.damage and content.kept.fitness is Fitness.HALF and content.whole <= at
+
+
+@pytest.mark.parametrize("at", [len(MAGIC) + 3, len(new_file(A)) + 12])
+def test_a_file_that_does_not_say_who_it_is_of_is_refused(at: int) -> None:
+    data = bytearray(new_file(A) + b"".join(map(encode_entry, HISTORY)))
+    data[at] ^= 1
+    refused = read_file(bytes(data))
+    assert isinstance(refused, str) and "which member of which cluster" in refused
+
+
+def test_looking_for_what_follows_a_torn_end_takes_time_that_grows_with_it() -> None:
+    data = new_file(A) + encode_entry(Joined(C, 1)) + encode_entry(Promised(1))
+    for head, is_damage in ((b"\xff\xff\xff\xff", False), (b"\x00\x00\x00\x90", False), (b"\x00\x07\xff\xff", True)):
+        torn = encode_entry(Appended(1, 2, RecordKind.PUT, (head + b"sums\x95\x06") * 100_000))[:-1]
+        content = read_file(data + torn)
+        assert not isinstance(content, str)
+        assert content.whole == len(data) and bool(content.damage) is is_damage
 
 
 @given(st.binary(max_size=300))

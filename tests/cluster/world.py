@@ -45,6 +45,8 @@ class Profile(NamedTuple):
     copies: int = 0
     lost_keys: int = 0
     lost_requests: int = 2
+    rewrites: int = 0  # of members' files
+    rots: int = 0  # of bytes in them
     min_in_sync: int = 0  # 0: drawn
     prelude: str = ""  # a story that comes before the accidents
     set_up: int = 85  # percent of the seeds that begin with a cluster that stands

@@ -173,7 +173,7 @@ class Broker:
         self.damages = self.report = report = DamageWatch(report)
         self.rate_limited = RateLimitedSink(report)
         self.client_events = RateLimitedSink(report, CLIENT_EVENTS_MAX)
-        self.spool = Spool(fs, config.server.spool, config.server.redo_log_bytes)
+        self.spool = Spool(fs, config.server.spool, config.server.redo_log_bytes, is_member=bool(config.cluster.name))
         self.fs = fs = self.spool.fs
         self.group = self.spool.group
         self.timers = Timers()

@@ -16,10 +16,10 @@ from staniel.broker.events import Level
 from staniel.broker.recovery import RecoveryProgress, RecoverySummary
 from staniel.broker.users import Logins
 from staniel.cluster.spool_names import SpoolPaths
-from staniel.journal.disk.fs import AlreadyLocked, Fs
+from staniel.journal.disk.fs import Fs
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.kestrel.files import OWN_FOLDER
-from staniel.journal.spool import LOCK
+from staniel.journal.spool import LOCK, lock_spool
 from staniel.server import app
 from staniel.server.clock import ServerClock, steady_ms
 from staniel.server.cluster.driver import Driver, MemberStopped, MustBeginAnew
@@ -39,14 +39,6 @@ from staniel.server.supervisor import Supervisor
 from staniel.server.sync_thread import close_apart
 
 
-class MemberFs(StartFs):
-    """The disk of a member. It has locked the spool before it leads: then the lock is its already."""
-
-    def lock(self, path: str) -> None:
-        if path not in self._locks:
-            super().lock(path)
-
-
 async def serve_member(load: Callable[[], Config], log: ServerLog) -> None:
     """Run until a signal or `shutdown`, or begin anew. Raises what `staniel.server.app.serve` does."""
     config = load()
@@ -61,10 +53,10 @@ async def serve_member(load: Callable[[], Config], log: ServerLog) -> None:
     report_flaws(fs_flaws, log.report)
     supervisor = Supervisor(os.environ, os.getpid())
     notice = StartNotice(steady_ms, lambda text: supervisor.notify(f"STATUS={text}"))
-    fs = MemberFs(close_apart, notice, f"/{OWN_FOLDER}/{LOCK}")
+    fs = StartFs(close_apart, notice, f"/{OWN_FOLDER}/{LOCK}")
     folder = config.server.spool
     paths = SpoolPaths(folder, config.workq.cmdlog_path)
-    lock_spool(fs, folder, paths.own)
+    lock_spool(fs, folder)
     clock = ServerClock()
 
     def make_broker(recording: Fs) -> tuple[Broker, RecoverySummary]:
@@ -117,15 +109,6 @@ async def serve_member(load: Callable[[], Config], log: ServerLog) -> None:
     if ending is not None:
         raise ending
     log.report(Level.INFO, "server.stopped", why=process.stop_cause)
-
-
-def lock_spool(fs: OsFs, folder: str, own: str) -> None:
-    """Lock the spool, as a server that stands alone does. Raises AlreadyLocked, OSError."""
-    fs.make_folder(own)
-    try:
-        fs.lock(f"{own}/{LOCK}")
-    except AlreadyLocked as locked:
-        raise AlreadyLocked(f"{locked.holder or 'another process'} ({folder})") from None
 
 
 def admin_token(config: Config, fs: OsFs) -> bytes | None:

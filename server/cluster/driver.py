@@ -54,6 +54,7 @@ from staniel.server.cluster.member_spool import UNFIT, MemberSpool
 from staniel.server.cluster.reactor import Reactor
 
 COPY_UNSENT_BYTES_MAX = 4 << 20
+COPIED = "the leader's files will be copied"
 KEPT_BYTES_MAX = 64 << 20
 """Records that are kept in memory and in the member's file, for followers that return."""
 
@@ -90,6 +91,8 @@ class Driver:
         clear_held(fs, paths)
         self.file = MemberFile(fs, paths.own)
         self.kept = kept = self.file.kept
+        if self.file.damage:
+            self._report(Level.WARNING, "cluster.unfit", why=self.file.damage, hint=COPIED)
         self.spool = MemberSpool(fs, paths, kept)
         has_items = not kept.cluster_id and self.spool.has_items
         try:
@@ -120,7 +123,7 @@ class Driver:
 
     def mark_unfit(self, why: str) -> None:
         """Mark the spool as one that must be copied anew, durably."""
-        self._report(Level.WARNING, "cluster.unfit", why=why, hint="the leader's files will be copied")
+        self._report(Level.WARNING, "cluster.unfit", why=why, hint=COPIED)
         self.kept.apply(Marked(Fitness.HALF))
         self.file.write([Marked(Fitness.HALF)])
         self.file.sync_now()
@@ -262,6 +265,7 @@ class Driver:
                 number = min(number, self.spool.sync())
             self.member.trim(number)
             self.carry_out()
+        self.file.check_in_place()
         self.file.rewrite_if_large()
 
     # --- copies for members that join ---

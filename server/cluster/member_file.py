@@ -10,25 +10,8 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from staniel.cluster.durable import (
-    ALL_FIXED,
-    MAGIC,
-    Appended,
-    Copied,
-    Created,
-    Entries,
-    Fitness,
-    Fixed,
-    Joined,
-    Kept,
-    Marked,
-    Promised,
-    Seen,
-    encode_entry,
-    new_file,
-    read_file,
-)
-from staniel.journal.disk.fs import MISSING, File, Fs, JournalFailure
+from staniel.cluster.durable import ALL_FIXED, Entries, Kept, compacted, encode_entry, new_file, read_file
+from staniel.journal.disk.fs import MISSING, File, FilesMisplaced, Fs, JournalFailure
 from staniel.journal.disk.refusals import described
 from staniel.journal.disk.replace_file import replace_and_open, replace_file
 from staniel.journal.spool import SpoolError
@@ -50,7 +33,9 @@ class FileSync(Struct):
 
 
 class MemberFile:
-    """The file, open for appending. `kept` is what it says; the member changes it together with the file."""
+    """The file, open for appending. `kept` is what it says; the member changes it together with the file. `damage`: ""
+    or why the member is marked HALF since this start.
+    """
 
     def __init__(self, fs: Fs, own: str) -> None:
         """Open the file, or make it for a new member. Raises OSError, SpoolError."""
@@ -64,10 +49,10 @@ class MemberFile:
         content = read_file(data)
         if isinstance(content, str):
             raise SpoolError(f"{self._path}: {content}; see docs/replication.md before you remove it")
-        self.kept = content[0]
+        self.kept, self.damage = content.kept, content.damage
         # Written anew at each start: a torn end is gone, and what is read here is durable, whatever an earlier process
         # could not sync.
-        self._file = replace_and_open(fs, self._path, encode_kept(self.kept), f"{self._path}.new")
+        self._file = replace_and_open(fs, self._path, compacted(self.kept), f"{self._path}.new")
         self._worker: WorkerThread[FileSync] = WorkerThread("member")
         self._running: FileSync | None = None
         self._wanted = 0
@@ -118,6 +103,13 @@ class MemberFile:
         except OSError as error:
             raise JournalFailure(f"cannot sync {self._path}: {described(error)}") from error
 
+    def check_in_place(self) -> None:
+        """Verify that no other program has removed or replaced the file: what is promised in it from then on no start
+        would find. Raises FilesMisplaced.
+        """
+        if not self._file.is_at(self._path):
+            raise FilesMisplaced(f"{self._path} was removed, moved or cut short by another program")
+
     def rewrite_if_large(self) -> None:
         """Write the file anew if most of it is out of date. Raises JournalFailure."""
         if self._file.size < REWRITE_BYTES_MIN or self._running is not None:
@@ -126,7 +118,7 @@ class MemberFile:
         if self._file.size < REWRITE_TIMES * max(held, REWRITE_BYTES_MIN // REWRITE_TIMES):
             return
         try:
-            file = replace_and_open(self._fs, self._path, encode_kept(self.kept), f"{self._path}.new")
+            file = replace_and_open(self._fs, self._path, compacted(self.kept), f"{self._path}.new")
         except OSError as error:
             raise JournalFailure(f"cannot rewrite {self._path}: {described(error)}") from error
         self._file.close()
@@ -135,28 +127,6 @@ class MemberFile:
     def close(self) -> None:
         self._worker.close()
         self._file.close()
-
-
-def encode_kept(kept: Kept) -> bytes:
-    """Return a file that says the same as all entries so far."""
-    entries: list[Entries] = [Created(kept.member_id)]
-    stream = kept.stream
-    if kept.cluster_id:
-        entries.append(Joined(kept.cluster_id, 0))
-    if stream.base.number:
-        runs = tuple((run.epoch, run.first) for run in stream.runs if run.first <= stream.base.number)
-        entries.append(Copied(stream.base.epoch, stream.base.number, runs))
-    entries += [
-        Appended(record.place.epoch, record.place.number, record.kind, record.data) for record in stream.records
-    ]
-    if kept.promised:
-        entries.append(Promised(kept.promised))
-    if kept.revision:
-        entries.append(Seen(kept.revision))
-    if kept.fitness is not Fitness.WHOLE:
-        entries.append(Marked(kept.fitness))
-    entries.append(Fixed(kept.fixed))
-    return MAGIC + b"".join([encode_entry(entry) for entry in entries])
 
 
 def is_ahead(kept: Kept) -> bool:

@@ -235,16 +235,16 @@ def next_whole(data: bytes, at: int) -> int:
     """
     left = SOUGHT_BYTES_MAX
     for begin in _BEGIN.finditer(data, at + 1 + HEAD.size):
-        found = begin.start() - HEAD.size
-        length = HEAD.unpack_from(data, found)[0]
+        head = begin.start() - HEAD.size
+        length = HEAD.unpack_from(data, head)[0]
         if length > PAYLOAD_BYTES_MAX or begin.start() + length > len(data):
             continue
         left -= length
         if left < 0:
-            return found
-        payload = read_frame(data, found)
+            return head
+        payload = read_frame(data, head)
         if isinstance(payload, bytes):
             with suppress(msgspec.DecodeError, RecursionError, UnicodeDecodeError):
                 _decoder.decode(payload)
-                return found
+                return head
     return 0

@@ -42,6 +42,13 @@ class Key(Struct, frozen=True, forbid_unknown_fields=True):
 _decoder = msgspec.json.Decoder(Key)
 
 
+def prefix_of(cluster: str) -> bytes:
+    """Return how all keys of a cluster in etcd begin. `leader` behind it is the key of this file; `members/` and a
+    member's id stand before what that member says of itself while it is alive.
+    """
+    return f"/staniel/{cluster}/".encode()
+
+
 def encode_key(key: Key) -> bytes:
     """Return the key's value as JSON."""
     return msgspec.json.encode(key)

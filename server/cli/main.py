@@ -27,13 +27,16 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Queues": ("top", "queues", "peek", "find", "open", "put", "get", "pause", "resume"),
     CHANGING: (),  # those of changing.py
     "Programs": ("work",),
+    "Several machines": ("cluster", "handover"),
     "Files": ("selftest", "backup", "restore", "adopt", "config", "user", "journal", "pipeline"),
 }
 COMMANDS = {  # by name: the module of this folder that is loaded for it, and its function there
     "adopt": ("adopt", "adopt_folder"),
     "backup": ("backup", "backup"),
+    "cluster": ("cluster", "cluster"),
     "config": ("config", "config"),
     "find": ("finding", "find"),
+    "handover": ("cluster", "handover"),
     "journal": ("journal", "journal"),
     "operations": ("operations", "operations"),
     "restore": ("backup", "restore"),

@@ -17,7 +17,7 @@ from staniel.cluster.effects import ReadKey, Transact
 from staniel.cluster.etcd.client import TIMEOUT_S, Etcd
 from staniel.cluster.etcd.errors import EtcdError
 from staniel.cluster.etcd.messages import ChangeKind, KeyValue, NewsKind, Outcome
-from staniel.cluster.key import Key, decode_key, encode_key
+from staniel.cluster.key import Key, decode_key, encode_key, prefix_of
 
 RETRY_S = 0.5
 RENEWALS_A_LEASE = 3
@@ -49,7 +49,7 @@ class EtcdLink:
         self, urls: Sequence[str], cluster: str, member_id: bytes, own: MemberEntry, lease_s: int, answers: Answers
     ) -> None:
         self._etcd = Etcd(urls, timeout_s=TIMEOUT_S)
-        self._prefix = f"/staniel/{cluster}/".encode()
+        self._prefix = prefix_of(cluster)
         self._key = self._prefix + b"leader"
         self._members = self._prefix + b"members/"
         self._own_key = self._members + member_id.hex().encode()

@@ -35,6 +35,10 @@ def commands(path: Path) -> Iterator[str]:
     yield from re.findall(r'mend: "?(?:[^"\n]*then: )?staniel ([^"\n]*)', text)
 
 
+DEFAULTS = {"backup": "take", "cluster": "status"}
+"""The commands of groups that take the words themselves, where these name no command."""
+
+
 def why_wrong(command: str) -> str:
     """What the program would not know of a command; empty if it knows all of it."""
     words = shlex.split(END.split(command)[0].replace("\\|", "|"))
@@ -43,7 +47,7 @@ def why_wrong(command: str) -> str:
     while isinstance(found, click.Group) and words:
         inner = found.get_command(context, words[0])
         if inner is None:  # a group whose own default command takes the words
-            inner = found.get_command(context, "take") if found.name == "backup" else None
+            inner = found.get_command(context, DEFAULTS.get(found.name or "", ""))
         else:
             words.pop(0)
         if inner is None:

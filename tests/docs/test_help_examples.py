@@ -27,8 +27,10 @@ from tests.support.wire import Wire
 
 SECONDS_MAX = 60
 SELFTEST_SECONDS_MAX = 300
-ALONE = {"serve", "stop", "top", "work", "selftest"}
-"""The commands whose examples have a test of their own below."""
+OF_CLUSTERS = {"cluster status", "cluster init", "cluster place", "cluster restore-etcd", "handover"}
+ALONE = {"serve", "stop", "top", "work", "selftest"} | OF_CLUSTERS
+"""The commands whose examples have a test of their own below, or in tests/cluster/test_commands.py, where members run.
+"""
 ON_A_SERVER = [
     words
     for words, command in COMMANDS.items()
@@ -50,7 +52,7 @@ def test_a_command_has_one_or_two_examples_of_it_that_the_program_knows(words: s
     examples = EXAMPLES[words]
     assert 1 <= len(examples) <= 2
     assert COMMANDS[words].epilog == "\b\nExamples:\n" + "\n".join([f"  {each}" for each in examples])
-    own = words.replace("backup take", "backup")
+    own = words.replace("backup take", "backup").replace("cluster status", "cluster")
     for each in examples:
         assert re.match(rf"staniel {own}\b", each) and why_wrong(each.removeprefix("staniel ")) == ""
 

@@ -16,10 +16,12 @@ import pytest
 from staniel.cluster.durable import Fitness, Joined, Kept, Marked, Promised
 from staniel.cluster.key import Key
 from staniel.cluster.restoring import Choice, MemberPlace, choose_leader, decode_place, place_of
+from staniel.journal.membership import Standing
 from tests.cluster.servers import MemberServer, Servers, cluster
 from tests.cluster.test_etcd import coded
 from tests.support.examples import EXAMPLES
 from tests.support.process import run_staniel, running
+from tests.support.wire import Wire
 
 A, B, C, D = (letter * 16 for letter in (b"\xaa", b"\xbb", b"\xcc", b"\xdd"))
 Done = subprocess.CompletedProcess[str]
@@ -236,3 +238,29 @@ def test_a_place_is_what_the_members_file_says_and_is_read_back() -> None:
     assert isinstance(found, MemberPlace) and (found.promised, found.place, found.unfit) == (4, (0, 1), "SHORT")
     assert decode_place(msgspec.json.encode(found).decode()) == found
     assert isinstance(decode_place("[" * 10_000), str) and isinstance(decode_place('{"id": "x"}'), str)
+
+
+@pytest.mark.programs("etcd")
+@pytest.mark.slow
+def test_the_spools_of_members_are_backed_up_verified_and_left_alone(machines: Machines) -> None:
+    first, second, servers = machines.first, machines.second, machines.servers
+    servers.form()
+    assert put(first, "an item") == "STORED"
+    servers.wait_until_whole()
+    backups, restored = str(machines.folder / "backups"), machines.folder / "restored"
+    taken = ask(first, "backup", backups)
+    assert taken.returncode == 0, taken.stderr
+    first.kill()
+    second.kill()
+    for member, standing in ((first, Standing.MEMBER), (second, Standing.FOLLOWER)):
+        verified = run_staniel("journal", "verify", str(member.spool))
+        assert verified.returncode == 0, verified
+        assert (standing.value in verified.stderr) is (standing is Standing.FOLLOWER)
+        for words in (("serve", "--spool", str(member.spool), "--port", "0"),
+                      ("journal", "convert", str(member.spool), "--to", "libkestrel", "--queue", "q")):  # fmt: skip
+            refused = run_staniel(*words)
+            assert refused.returncode and standing.value in refused.stderr, refused
+    assert run_staniel("restore", backups, str(restored)).returncode == 0
+    assert not (restored / ".staniel/member").exists()
+    with running(restored.parent / "alone", "--spool", str(restored)) as server, Wire(server.address) as wire:
+        assert wire.get("q") == b"an item"

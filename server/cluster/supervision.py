@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CONNECTED = (FollowerState.FOLLOWING, FollowerState.MARKING, FollowerState.COPYING)
 RETRY_S = 0.3
 TRIM_S = 1.0
-GONE_S = 1.0  # a member of the set without a connection is taken out after this
+GONE_S = 1.0  # a member of the set without a connection and a lease is taken out after this
 STAND_S = 0.5  # the wait of a candidate whose leader's lease has ended
 RANK_S = 0.3  # and more for each candidate before it, so that they do not all stand at once
 AHEAD_LEASES = 2.0  # a leader that was killed lets others stand first: it would make all of them copy its spool
@@ -45,13 +45,16 @@ class Supervision:
         self._answered = 0
         self._gone_since: dict[bytes, float] = {}
         self._lasts: deque[tuple[float, int]] = deque()
-        self._leading_since = 0.0
         self._syncing: object = None
         self._syncing_since = 0.0
         self._now = 0.0
 
     def look_after(self, now: float) -> None:
         """Look after everything. `now`: a monotonic time in seconds."""
+        if now - self._now > self._lease_s / 2:  # this process was not run: what it has not heard is no sign
+            self._unheard_since, self._answered = None, 0
+            self._gone_since.clear()
+            self._lasts.clear()
         self._now = now
         self._note_syncs(now)
         if now - self._retried_at >= RETRY_S:
@@ -62,7 +65,6 @@ class Supervision:
             self._unheard_since = None
             self._look_at_followers(now)
         else:
-            self._leading_since = now
             self._look_for_leader(now)
         if now - self._trimmed_at >= TRIM_S:
             self._trimmed_at = now
@@ -138,10 +140,10 @@ class Supervision:
         if leader is None or not leader.first:
             return
         self._lasts.append((now, self._driver.member.core.last))
-        while self._lasts[0][0] < now - self._lease_s:
+        ago = now - self._lease_s
+        while len(self._lasts) > 1 and self._lasts[1][0] <= ago:
             self._lasts.popleft()
-        is_long = now - self._leading_since >= self._lease_s
-        expected = self._lasts[0][1] if is_long else 0  # every follower must have what was there a lease ago
+        expected = self._lasts[0][1] if self._lasts[0][0] <= ago else 0  # followers must have what was there then
         connected = {peer.id for peer in leader.peers.values()}
         others = leader.members - {self._driver.kept.member_id}
         for member_id in list(self._gone_since):
@@ -149,7 +151,8 @@ class Supervision:
                 del self._gone_since[member_id]
         for member_id in sorted(others):
             if member_id not in connected:
-                if now - self._gone_since.setdefault(member_id, now) >= GONE_S:
+                patience = self._lease_s / 2 if member_id in self._entries else GONE_S
+                if now - self._gone_since.setdefault(member_id, now) >= patience:
                     self._take_out(member_id, "it is not connected")
             elif leader.acks.get(member_id, 0) < expected:
                 self._take_out(member_id, "it does not keep up")

@@ -21,7 +21,7 @@ from tests.cluster.etcd_process import EtcdProcess, started
 from tests.support.process import die_with_the_tests, until
 from tests.support.transcripts import free_port
 
-SECONDS_MAX = 60.0
+SECONDS_MAX = 180.0
 
 
 class MemberServer:
@@ -36,7 +36,7 @@ class MemberServer:
             f'[server]\nspool = "{self.spool}"\nlog_level = "debug"\n[memcache]\nport = {self.port}\n'
             f"[admin]\nport = {self.admin_port}\n"
             f'[cluster]\nname = "test"\nmember = "{name}"\nlisten = "127.0.0.1:{self.replication_port}"\n'
-            f'advertise = "127.0.0.1:{self.port}"\netcd = ["{etcd}"]\nlease = "2s"\nmin_in_sync = {min_in_sync}\n'
+            f'advertise = "127.0.0.1:{self.port}"\netcd = ["{etcd}"]\nlease = "4s"\nmin_in_sync = {min_in_sync}\n'
             + settings
         )
         self.log = folder / f"{name}.log"

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from staniel.server.cluster.reactor import Reactor
 from staniel.server.interfaces import Acceptor, Sock, close_quietly
 
+CLOSING_MAX = 1000  # clients that have gone, of which each keeps a descriptor until its replies are answered
 HELD_BYTES_MAX = 4 << 20  # of one client; then its replies wait in the hub
 
 
@@ -39,6 +40,7 @@ class Gate:
         self.is_shut = False
         """True while no requests are read: the lead is handed over."""
         self._waiting: deque[tuple[int, GatedSock]] = deque()
+        self._closing: dict[GatedSock, None] = {}
 
     def place_for(self, asked: int) -> int:
         """Return the number of the record that a reply waits for. `asked`: that of the last one when its request
@@ -51,6 +53,18 @@ class Gate:
     def wait(self, number: int, sock: GatedSock) -> None:
         """Have a socket released once records up to `number` are answered."""
         self._waiting.append((number, sock))
+
+    def close_later(self, sock: GatedSock) -> None:
+        """Note that the hub has closed a socket whose replies wait. Of too many the oldest one is closed at once: its
+        client never learns what became of its requests, as after any lost connection.
+        """
+        self._closing[sock] = None
+        if len(self._closing) > CLOSING_MAX:
+            next(iter(self._closing)).break_off()
+
+    def forget(self, sock: GatedSock) -> None:
+        """Note that a socket is closed."""
+        self._closing.pop(sock, None)
 
     def release(self, upto: int) -> None:
         """Send the replies that rest on records up to `upto`."""
@@ -160,7 +174,9 @@ class GatedSock:
     def close(self) -> None:
         """Close the socket, once all replies have left."""
         self._is_closing = True
-        if not (self._held or self._unsent):
+        if self._held or self._unsent:
+            self._gate.close_later(self)
+        else:
             self._end()
 
     def break_off(self) -> None:
@@ -172,6 +188,7 @@ class GatedSock:
 
     def _end(self) -> None:
         if self._is_closing:
+            self._gate.forget(self)
             close_quietly(self.below)
         elif self._shuts:
             self._shuts = False

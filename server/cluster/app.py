@@ -10,12 +10,15 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from msgspec import Struct
+
 from staniel.broker.broker import Broker
 from staniel.broker.config.load import Config
-from staniel.broker.events import Level
+from staniel.broker.events import EventSink, Level
 from staniel.broker.recovery import RecoveryProgress, RecoverySummary
 from staniel.broker.users import Logins
 from staniel.cluster.spool_names import SpoolPaths
+from staniel.journal.disk.file_system import FileSystemFlaw
 from staniel.journal.disk.fs import Fs
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.kestrel.files import OWN_FOLDER
@@ -39,6 +42,52 @@ from staniel.server.supervisor import Supervisor
 from staniel.server.sync_thread import close_apart
 
 
+class LeaderMaker(Struct):
+    """The maker of a leader's broker and hub, once its member takes over. `journals` and `clients`: how many files of
+    each may be open.
+    """
+
+    config: Config
+    load: Callable[[], Config]
+    report: EventSink
+    clock: ServerClock
+    notice: StartNotice
+    flaws: dict[str, FileSystemFlaw]
+    journals: int
+    clients: int
+    is_file_size_limited: bool
+
+    def make_broker(self, fs: Fs) -> tuple[Broker, RecoverySummary]:
+        """Recover the spool. Raises SpoolError, JournalFailure, OSError."""
+        report = self.report
+        broker = Broker(self.config, fs, report, self.load, Logins(os.urandom(32), allowed_clients()))
+        broker.spool.is_file_size_limited = self.is_file_size_limited
+        broker.group.open_files.allow(self.journals)
+        broker.group.open_files.wait = ReopenWait(report, time.sleep)
+        broker.health.disk.file_systems = self.flaws
+        broker.process = ProcessReader()
+        broker.check_reload = partial(app.check_again, self.flaws)
+        broker.wall.read_notes(self.clock.read, self.clock.now_ms())
+        display = Display(report, steady_ms, sys.stderr)
+
+        def show(progress: RecoveryProgress) -> None:
+            display(progress)
+            self.notice(progress)
+
+        return broker, broker.recover(self.clock.now_ms(), show)
+
+    def make_service(self, driver: Driver, broker: Broker, summary: RecoverySummary) -> LeaderService:
+        """Make the hub of a recovered spool."""
+        broker.watch.begin_rounds(self.clock.now_ms())
+        if self.config.all_addresses("admin"):
+            broker.sampler(self.clock.now_ms())
+        gc_policy = GcPolicy()
+        gc_policy.enable()
+        self.notice.end()
+        self.report(Level.INFO, "cluster.leads", queues=summary.queues, items=summary.items)
+        return LeaderService(driver, broker, SystemMachine(self.clock), self.clients, gc_policy)
+
+
 async def serve_member(load: Callable[[], Config], log: ServerLog) -> None:
     """Run until a signal or `shutdown`, or begin anew. Raises what `staniel.server.app.serve` does."""
     config = load()
@@ -57,41 +106,15 @@ async def serve_member(load: Callable[[], Config], log: ServerLog) -> None:
     folder = config.server.spool
     paths = SpoolPaths(folder, config.workq.cmdlog_path)
     lock_spool(fs, folder)
-    clock = ServerClock()
-
-    def make_broker(recording: Fs) -> tuple[Broker, RecoverySummary]:
-        broker = Broker(config, recording, log.report, load, Logins(os.urandom(32), allowed_clients()))
-        broker.spool.is_file_size_limited = is_limited
-        broker.group.open_files.allow(journals)
-        broker.group.open_files.wait = ReopenWait(log.report, time.sleep)
-        broker.health.disk.file_systems = fs_flaws
-        broker.process = ProcessReader()
-        broker.check_reload = partial(app.check_again, fs_flaws)
-        broker.wall.read_notes(clock.read, clock.now_ms())
-        display = Display(log.report, steady_ms, sys.stderr)
-
-        def show(progress: RecoveryProgress) -> None:
-            display(progress)
-            notice(progress)
-
-        return broker, broker.recover(clock.now_ms(), show)
-
-    def make_service(driver: Driver, broker: Broker, summary: RecoverySummary) -> LeaderService:
-        broker.watch.begin_rounds(clock.now_ms())
-        if config.all_addresses("admin"):
-            broker.sampler(clock.now_ms())
-        gc_policy = GcPolicy()
-        gc_policy.enable()
-        notice.end()
-        log.report(Level.INFO, "cluster.leads", queues=summary.queues, items=summary.items)
-        return LeaderService(driver, broker, SystemMachine(clock), clients, gc_policy)
-
+    maker = LeaderMaker(
+        config, load, log.report, ServerClock(), notice, fs_flaws, journals, clients, is_file_size_limited=is_limited
+    )
     with BoundSockets(config) as bound:
         if config.admin.socket and (error := bound.open_for_spool(paths.own)) is not None:
             hint = "staniel's commands cannot reach this server over the spool; use [admin] listen"
             log.report(Level.WARNING, "admin.no_socket", why=error.strerror, hint=hint)
         tasks = supervisor.stay_alive, log.keep_writing
-        parts = Parts(config, fs, bound, clock, log.report, make_broker, make_service, tasks)
+        parts = Parts(config, fs, bound, maker.clock, log.report, maker.make_broker, maker.make_service, tasks)
         process = MemberProcess(parts, paths, admin_token(config, fs))
         notice.end()
         cluster = config.cluster

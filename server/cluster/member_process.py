@@ -279,7 +279,7 @@ class MemberProcess:
         if self._heir is None:
             self._is_stopping = True
             self.stop_cause = self.stop_cause or str(service.broker.status.stop_cause.get("why", ""))
-            self._heir = self._heir_named("")  # a stop hands the lead over, too, if there is anyone to take it
+            self._heir = self._heir_named("")  # a stop hands the lead over, too, if another member can take it
         if self._heir is not None and driver.member.hand_over(*self._heir) is None:
             driver.carry_out()
             await trio.sleep(self._config.lease_ms / 1000)

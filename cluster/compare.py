@@ -16,7 +16,7 @@ from hashlib import blake2b
 
 from msgspec import Struct
 
-from staniel.cluster.follower_spool import place_path, store_first_place
+from staniel.cluster.follower_spool import forget_place, store_first_place
 from staniel.cluster.places import Place
 from staniel.cluster.spool_names import SpoolPaths, is_replicated
 from staniel.journal.disk.fs import File, Fs, write_whole
@@ -150,7 +150,7 @@ class SpoolCopy:
         self._parts = {part.name: part for part in plan.parts}
         self._file: File | None = None
         self._name = ""
-        self._forget_place()
+        forget_place(self._fs, paths)
         self._remove_sidecars()
         for name in plan.removals:
             with suppress(FileNotFoundError):
@@ -191,11 +191,6 @@ class SpoolCopy:
         if self._file is not None:
             self._file.close()
             self._file = None
-
-    def _forget_place(self) -> None:
-        with suppress(FileNotFoundError):
-            self._fs.remove(place_path(self._paths))
-            self._fs.sync_folder(self._paths.own)
 
     def _remove_sidecars(self) -> None:
         """Remove the indexes of files that are about to change; the next start makes others."""

@@ -104,6 +104,16 @@ def store_first_place(fs: UnsyncedNames, paths: SpoolPaths, place: Place) -> Non
         region.close()
 
 
+def forget_place(fs: Fs, paths: SpoolPaths) -> None:
+    """Remove the place, durably: from here on the files change without it. A member does so before it leads, and before
+    its files are copied. Raises OSError, JournalFailure.
+    """
+    with suppress(*MISSING):
+        fs.remove(place_path(paths))
+    with suppress(*MISSING):
+        fs.sync_folder(paths.own)
+
+
 def _create_place_file(fs: UnsyncedNames, path: str) -> None:
     own = path.rpartition("/")[0]
     fs.make_folder(own)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from staniel.cluster.compare import BadPlan
 from staniel.cluster.durable import Appended, Fitness, Kept, encode_entry
-from staniel.cluster.follower_spool import FollowerSpool, SpoolDiffers, place_path, store_first_place
+from staniel.cluster.follower_spool import FollowerSpool, SpoolDiffers, forget_place, store_first_place
 from staniel.cluster.places import Place
 from staniel.cluster.spool_changes import BadRecord
 from staniel.cluster.spool_names import SpoolPaths
@@ -12,7 +12,7 @@ from staniel.cluster.stream import Record, RecordKind
 from staniel.journal.disk.fs import Fs
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.disk.unsynced_names import UnsyncedNames
-from staniel.server.cluster.copying import CopyTarget, remove_all
+from staniel.server.cluster.copying import CopyTarget
 from staniel.server.cluster.member_file import is_ahead
 
 APPLIED_BYTES_MAX = 8 << 20
@@ -101,9 +101,7 @@ class MemberSpool:
 
     def forget_place(self) -> None:
         """Forget the place of the files: from here on they change without it."""
-        remove_all(self._fs, [place_path(self._paths)])
-        self._fs.make_folder(self._paths.own)
-        self._fs.sync_folder(self._paths.own)
+        forget_place(self._fs, self._paths)
 
     def store_place(self, place: Place) -> None:
         """Store the place of files that a leader has left synced."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import cast
 
 from staniel.broker import protocols
-from staniel.cluster.follower_spool import Applied, FollowerSpool
+from staniel.cluster.follower_spool import Applied, FollowerSpool, forget_place
 from staniel.cluster.places import Place
 from staniel.cluster.recording_fs import ChangeRecorder, RecordingFs
 from staniel.cluster.spool_changes import encode_changes
@@ -47,6 +47,12 @@ def empty_disk(*folders: str) -> Disk:
 def contents(disk: Fs, paths: SpoolPaths) -> dict[str, bytes]:
     """The bytes of all replicated files by name."""
     return {name: disk.read(paths.path_of(name), 0, 1 << 30) for name in paths.replicated_files(disk)}
+
+
+def to_lead(disk: Disk, paths: SpoolPaths | None = None) -> Disk:
+    """Have a follower's disk be that of a member that leads: a start takes no follower's."""
+    forget_place(disk, paths or SpoolPaths("s"))
+    return disk
 
 
 class FollowedWorld(World):

@@ -26,7 +26,7 @@ from staniel.journal.disk.fs import JournalFailure
 from staniel.sim.disk.disk import Disk, PowerCut
 from staniel.sim.disk.durable import Choose, Crash
 from staniel.sim.world import content
-from tests.cluster.spools import EPOCH, JOBS, FollowedWorld, contents, empty_disk, everything, use_jobs
+from tests.cluster.spools import EPOCH, JOBS, FollowedWorld, contents, empty_disk, everything, to_lead, use_jobs
 from tests.support.job_world import job_id
 from tests.support.world import World
 
@@ -65,7 +65,7 @@ def test_whatever_a_server_does_its_follower_has_the_same_files_and_serves_the_s
     world.follow()
     world.follower.close()
     items = content(world.leader)
-    assert content(world.follower_disk) == items
+    assert content(to_lead(world.follower_disk)) == items
     assert {"big", "mail", "mail+b", "other", "q"} <= items.keys()
 
 
@@ -76,7 +76,7 @@ def test_a_start_on_the_followers_disk_has_the_jobs_of_a_command_log_elsewhere()
     world.broker.shutdown(world.now_ms)
     world.follow()
     world.follower.close()
-    served = World(config, world.follower_disk.copy(), world.now_ms + 1000)
+    served = World(config, to_lead(world.follower_disk.copy()), world.now_ms + 1000)
     jobs = served.broker.workq.jobs.by_id
     assert sorted(id.hex() for id in jobs) == sorted(id.hex() for id in world.broker.workq.jobs.by_id)
     assert len(jobs) == 11 and job_id(3).replace("-", "") not in {id.hex() for id in jobs}
@@ -98,7 +98,7 @@ def test_a_leader_that_was_killed_starts_again_and_is_followed_on() -> None:
     again.broker.shutdown(again.now_ms)
     again.follow()
     again.follower.close()
-    assert content(again.follower_disk) == content(again.leader)
+    assert content(to_lead(again.follower_disk)) == content(again.leader)
 
 
 def any_stream(chance: Random) -> tuple[list[bytes], dict[str, bytes]]:

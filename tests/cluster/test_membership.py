@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from staniel.cluster.durable import Appended, Entries, Fitness, Joined, Marked, Promised, encode_entry, new_file
-from staniel.cluster.follower_spool import FILE, FollowerSpool
+from staniel.cluster.follower_spool import FILE, FollowerSpool, SpoolDiffers, forget_place
 from staniel.cluster.places import Place
 from staniel.cluster.spool_names import SpoolPaths
 from staniel.cluster.stream import RecordKind
@@ -29,6 +29,7 @@ from staniel.pipeline.tasks import pack
 from staniel.pipeline.tasks.convert import convert_spool
 from staniel.queues.config import Format
 from staniel.sim.disk.disk import Disk, PowerCut
+from staniel.sim.disk.durable import Crash
 from tests.cluster.spools import EPOCH, empty_disk
 from tests.cluster.test_codecs import HISTORY
 from tests.cluster.test_follower_spool import apply_all, stream
@@ -238,3 +239,17 @@ def test_conversions_and_packs_on_many_machines_refuse_it_too(tmp_path: Path) ->
     with pytest.raises(ValueError, match=Standing.MEMBER.value):
         pack._ready(fs, spool)
     fs.close()
+
+
+@pytest.mark.parametrize("how", [Crash.DROP, Crash.KEEP])
+def test_a_member_that_leads_has_no_place_any_more_after_any_accident(how: Crash) -> None:
+    records, _ = stream()
+    disk = empty_disk()
+    apply_all(disk, records).close()
+    assert membership(disk, "s").standing is Standing.FOLLOWER
+    forget_place(disk, SpoolPaths("s"))
+    forget_place(disk, SpoolPaths("s"))
+    left = disk.crash(how)
+    assert membership(left, "s").is_alone
+    with pytest.raises(SpoolDiffers, match="no place in a stream"):
+        FollowerSpool(left, SpoolPaths("s"))

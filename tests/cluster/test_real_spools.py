@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from staniel.cluster.follower_spool import Applied, FollowerSpool
+from staniel.cluster.follower_spool import Applied, FollowerSpool, forget_place
 from staniel.cluster.places import Place
 from staniel.cluster.recording_fs import ChangeRecorder, RecordingFs
 from staniel.cluster.spool_changes import encode_changes
@@ -54,6 +54,7 @@ def test_a_real_spool_is_followed_and_started(tmp_path: Path, monkeypatch: pytes
     assert contents(other, SpoolPaths("other/s")) == contents(disk, SpoolPaths("s"))
     disk.close()
     monkeypatch.chdir(tmp_path / "other")
+    forget_place(other, SpoolPaths("s"))
     again = World(CONFIG, cast(Disk, other), world.now_ms + 1000)
     assert items_of(again) == items
     again.broker.shutdown(again.now_ms)

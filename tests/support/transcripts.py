@@ -6,6 +6,7 @@ ended some time ago fails here as it does for a reader.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import re
@@ -16,6 +17,9 @@ import subprocess
 import termios
 import time
 from pathlib import Path
+from random import sample
+from tempfile import gettempdir
+from typing import IO
 
 DEFAULT_PORT = "22133"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -68,10 +72,25 @@ def comparable(line: str) -> str:
     return line.strip()
 
 
+PORTS = range(20_000, 32_000)  # below those that the system gives to connections
+_held: list[IO[str]] = []
+
+
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port: int = found.getsockname()[1]
+    """A port that nothing listens on, and that no other test is given while this process runs."""
+    folder = Path(gettempdir(), "staniel-test-ports")
+    folder.mkdir(exist_ok=True)
+    for port in sample(PORTS, len(PORTS)):
+        lock = open(folder / str(port), "w")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            lock.close()
+            continue
+        _held.append(lock)
         return port
+    raise AssertionError("no port is free")
 
 
 def with_port(text: str, port: int) -> str:

@@ -1,13 +1,13 @@
-"""Starts servers for the tests in a fraction of the time: a process that has imported the server forks it at request.
+"""Starts `staniel` for the tests in a fraction of the time: a process that has imported it forks it at request.
 
-Most of what a start of `staniel serve` costs is importing (0.45 s of CPU), and the suite starts more than a thousand.
-A server started here is a process like any other: it has its own arguments, standard streams, folder and session, and
-default signals; it dies with the starter, and the starter ends with the tests. It runs `staniel.server.__main__.main`,
-the whole command line included. Nothing is shared between two servers: each is a copy of a process that has served
-nothing.
+Most of what a start of `staniel serve` costs is importing (0.45 s of CPU), and the suite starts more than a thousand;
+another command is little else. A process started here is like any other: it has its own arguments, standard streams,
+folder and session, and default signals; it dies with the starter, and the starter ends with the tests. It runs
+`staniel.server.__main__.main`, the whole command line included. Nothing is shared between two of them: each is a copy
+of a process that has done nothing.
 
 What it hides: whatever an import does (its time, its memory, a missing module, the environment that it reads),
-and signals that arrive before `main` runs. Tests of those, and of the command line, execute a real one.
+and signals that arrive before `main` runs. Tests of those execute a real one.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import array
 import atexit
 import contextlib
 import ctypes
+import gc
+import importlib
 import json
 import os
 import select
@@ -26,9 +28,11 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from io import BufferedReader
 from pathlib import Path
-from typing import NoReturn
+from tempfile import TemporaryFile
+from typing import IO, NoReturn
 
 from tests.support.ready import is_readable
 
@@ -46,9 +50,9 @@ _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 class Child:
     """A server that was forked: as much of subprocess.Popen as the tests use. The starter reaps it."""
 
-    def __init__(self, arguments: list[str], stdout: BufferedReader, told: int) -> None:
+    def __init__(self, arguments: list[str], stdout: BufferedReader | None, told: int) -> None:
         self.args = arguments
-        self.stdout: BufferedReader | None = stdout
+        self.stdout = stdout
         self.returncode: int | None = None
         self._told = told  # the pipe on which the starter tells of it
         self.pid = self._number(START_SECONDS_MAX) or 0
@@ -95,6 +99,7 @@ class Starter:
     """The process that forks, and the socket on which it is asked. One serves all threads of a process of tests."""
 
     def __init__(self) -> None:
+        self.environment = _lasting(os.environ)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             # No PR_SET_PDEATHSIG: it would go with the thread that asks first. The end of the socket is what it heeds.
@@ -106,17 +111,35 @@ class Starter:
 
     def start(self, arguments: list[str], stderr: int, cwd: Path) -> Child:
         """Run `staniel ARGUMENTS`, with nothing to read, and standard output in a pipe."""
-        told, tell = os.pipe()
         heard, say = os.pipe()
+        try:
+            told = self._ask(arguments, say, stderr, cwd)
+        finally:
+            os.close(say)
+        return Child(arguments, os.fdopen(heard, "rb"), told)
+
+    def run(self, arguments: list[str], cwd: Path, seconds_max: float) -> subprocess.CompletedProcess[str]:
+        """Run `staniel ARGUMENTS`, with nothing to read, to its end, as subprocess.run does with texts."""
+        with TemporaryFile() as stdout, TemporaryFile() as stderr:
+            child = Child(arguments, None, self._ask(arguments, stdout.fileno(), stderr.fileno(), cwd))
+            try:
+                code = child.wait(seconds_max)
+            finally:
+                child.kill()
+            texts = [_text_of(file) for file in (stdout, stderr)]
+        return subprocess.CompletedProcess(arguments, code, *texts)
+
+    def _ask(self, arguments: list[str], stdout: int, stderr: int, cwd: Path) -> int:
+        """Have a process made, and return the pipe on which the starter tells of it."""
+        told, tell = os.pipe()
         try:
             request = json.dumps({"arguments": arguments, "cwd": str(cwd)}).encode()
             assert len(request) <= REQUEST_BYTES_MAX
-            fds = array.array("i", [say, stderr, tell])
+            fds = array.array("i", [stdout, stderr, tell])
             self._socket.sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
         finally:
             os.close(tell)
-            os.close(say)
-        return Child(arguments, os.fdopen(heard, "rb"), told)
+        return told
 
     def close(self) -> None:
         self._socket.close()
@@ -129,12 +152,36 @@ _starters: dict[int, Starter] = {}  # by process: one that was forked off must n
 
 def start(arguments: list[str], stderr: int, cwd: Path = ROOT) -> Child:
     """Run `staniel ARGUMENTS` in a new process."""
+    return _starter().start(arguments, stderr, cwd)
+
+
+def run(arguments: list[str], seconds_max: float) -> subprocess.CompletedProcess[str] | None:
+    """Run `staniel ARGUMENTS` to its end. None, and nothing is run, if a test has changed the environment, which a
+    program reads as it starts.
+    """
+    starter = _starter()
+    if starter.environment != _lasting(os.environ):
+        return None
+    return starter.run(arguments, Path.cwd(), seconds_max)
+
+
+def _starter() -> Starter:
     with _lock:
         starter = _starters.get(os.getpid())
         if starter is None:
             starter = _starters[os.getpid()] = Starter()
             atexit.register(starter.close)
-    return starter.start(arguments, stderr, cwd)
+    return starter
+
+
+def _lasting(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment without what pytest changes from test to test."""
+    return {name: value for name, value in environment.items() if name != "PYTEST_CURRENT_TEST"}
+
+
+def _text_of(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode().replace("\r\n", "\n").replace("\r", "\n")
 
 
 # the starter itself
@@ -211,13 +258,20 @@ def _end(children: dict[int, tuple[int, int]]) -> None:
 
 
 def _load() -> None:
-    """Import what a server imports until it serves, and find that nothing of it has begun to run."""
+    """Import what a server imports until it serves, and the commands, and find that nothing of it has begun to run."""
+    import pkgutil
     import tomllib  # noqa: F401
 
     import trio._core._run as run
 
-    import staniel.server.app
-    import staniel.server.cli.main  # noqa: F401
+    import staniel.server.app  # noqa: F401
+    from staniel.journal import tools
+    from staniel.server import cli
+
+    for package in (cli, tools):
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
+    gc.freeze()  # a process at its end goes through all that is not, and copies the pages
 
     # Trio's order of tasks is random, and seeded by its import: without this, the same in every server.
     os.register_at_fork(after_in_child=lambda: run._r.seed(time.time_ns() ^ os.getpid()))

@@ -78,6 +78,7 @@ SLOWEST_FIRST = (
     *("pipeline/test_names.py", "conformance/test_memcached.py", "pipeline/test_journal_source.py"),
     *("examples/test_examples.py", "conformance/test_journal.py", "faults/test_sweep.py", "broker/test_transfers.py"),
     *("server/backup/test_refused_by_s3.py", "server/backup/test_interrupted.py", "server/test_installed.py"),
+    "client/kombu/test_killed_workers.py",
 )
 """Files that take more than half a minute, each test of which counts as slow. `make test` gives each file to one
 process: a long one that begins last is waited for by all the others.

@@ -83,7 +83,7 @@ def test_a_set_of_a_stranger_gets_words_that_say_that_it_was_taken_for_a_login(
             (("localhost", server.second_port), {"tls_context": context}),
             (server.address, {}),
         ):
-            stranger = Client(address, timeout=5, default_noreply=False, **options)
+            stranger = Client(address, timeout=30, default_noreply=False, **options)
             for item, word in ((b"job-1", "bad authentication token format"), (b"a job", "authentication failure")):
                 with pytest.raises(MemcacheClientError) as refused:
                     stranger.set("jobs", item)

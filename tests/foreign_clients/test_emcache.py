@@ -17,7 +17,7 @@ Talk = Callable[[emcache.Client], Awaitable[None]]
 def talk(server: Server, conversation: Talk) -> None:
     async def run() -> None:
         host = emcache.MemcachedHostAddress("127.0.0.1", server.port)
-        client = await emcache.create_client([host], timeout=8, max_connections=1, min_connections=1)
+        client = await emcache.create_client([host], timeout=30, max_connections=1, min_connections=1)
         try:
             await asyncio.wait_for(conversation(client), 10)
         finally:

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.programs("python:meta_memcache")
 def client(server: Server) -> Iterator[Any]:
     from meta_memcache import CacheClient, ServerAddress, connection_pool_factory_builder
 
-    build = connection_pool_factory_builder(recv_timeout=5)
+    build = connection_pool_factory_builder(recv_timeout=30)
     pools: list[Any] = []
 
     def pool(address: Any) -> Any:

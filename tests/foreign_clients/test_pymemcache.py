@@ -21,7 +21,7 @@ def connect(server: Server) -> Iterator[Connect]:
     made = []
 
     def connect(**options: object) -> Client:
-        client = Client(server.address, timeout=5, **options)
+        client = Client(server.address, timeout=30, **options)
         made.append(client)
         return client
 

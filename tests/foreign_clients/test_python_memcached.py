@@ -12,7 +12,7 @@ from tests.support.process import Server
 
 
 def connected(server: Server) -> memcache.Client:
-    return memcache.Client([f"127.0.0.1:{server.port}"], socket_timeout=5, dead_retry=0)
+    return memcache.Client([f"127.0.0.1:{server.port}"], socket_timeout=30, dead_retry=0)
 
 
 @pytest.fixture

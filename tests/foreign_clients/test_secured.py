@@ -51,7 +51,7 @@ def secret(tmp_path: Path, tls: str) -> Iterator[Server]:
 def test_pymemcache_over_tls(authority: Authority, tmp_path: Path, tls: str) -> None:
     context = ssl.create_default_context(cafile=str(authority.path))
     with running(tmp_path / "server", config=tls) as server:
-        client = Client(("localhost", server.second_port), tls_context=context, timeout=5)
+        client = Client(("localhost", server.second_port), tls_context=context, timeout=30)
         for number in range(50):
             client.set("jobs", b"%d" % number, noreply=bool(number % 2))
         assert [client.get("jobs") for _ in range(51)] == [*(b"%d" % number for number in range(50)), None]
@@ -65,7 +65,7 @@ def talk(server: Server, password: str, *, secure: bool, authority: Authority) -
         port = server.second_port if secure else server.port
         client = await emcache.create_client(
             [emcache.MemcachedHostAddress("localhost", port)],
-            timeout=8,
+            timeout=30,
             max_connections=1,
             username="me",
             password=password,

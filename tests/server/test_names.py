@@ -81,7 +81,7 @@ def test_get_stats_of_python_memcached_understands_a_server_with_any_name(server
     with Wire(server.address) as wire:
         assert wire.ask("set größe 0 0 1\r\nx".encode("latin-1")) == b"STORED"
         assert wire.ask("set größe 0 0 1\r\nx".encode()) == b"STORED"
-    client = memcache.Client([f"127.0.0.1:{server.port}"], socket_timeout=5)
+    client = memcache.Client([f"127.0.0.1:{server.port}"], socket_timeout=30)
     ((_, found),) = client.get_stats()
     client.disconnect_all()
     assert found["queue_gr%F6%DFe_items"] == found["queue_gr%C3%B6%C3%9Fe_items"] == "1"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.process import GREETING, Server, run_staniel, running, until
+from tests.support.process import GREETING, STOP_SECONDS_MAX, Server, run_staniel, running, until
 from tests.support.ready import is_readable
 from tests.support.wire import Wire, drain, stats
 
@@ -171,7 +171,7 @@ def test_it_serves_with_every_standard_stream_closed(tmp_path: Path) -> None:
             assert wire.put("jobs", b"a") == b"STORED"
             assert wire.ask(b"get a.b").startswith(b"CLIENT_ERROR")
         child.send_signal(signal.SIGTERM)
-        assert child.wait(5) == 0
+        assert child.wait(STOP_SECONDS_MAX) == 0
     finally:
         child.kill()
         child.wait()
@@ -209,7 +209,7 @@ def test_a_log_that_nobody_reads_any_more_stops_nothing(tmp_path: Path) -> None:
         with Wire(("127.0.0.1", int(said["port"]))) as wire:
             assert wire.put("jobs", b"a") == b"STORED"
         child.send_signal(signal.SIGTERM)
-        assert child.wait(5) == 0
+        assert child.wait(STOP_SECONDS_MAX) == 0
     finally:
         child.kill()
         child.wait()

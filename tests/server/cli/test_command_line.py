@@ -82,7 +82,7 @@ def test_ping_tells_a_full_server_from_none_and_the_log_has_one_line_of_it(tmp_p
 
 
 class Dripping(threading.Thread):
-    """A server that sends one byte of its answer now and then."""
+    """A server that sends one byte of an endless answer now and then, until the client leaves."""
 
     def __init__(self, listening: socket.socket) -> None:
         super().__init__(daemon=True)
@@ -91,18 +91,16 @@ class Dripping(threading.Thread):
     def run(self) -> None:
         sock, _ = self.listening.accept()
         with sock, contextlib.suppress(OSError):
-            for byte in b"VERSION 1.6.0-and-so-on-and-so-on\r\n":
-                sock.sendall(bytes([byte]))
+            while True:
+                sock.sendall(b"V")
                 time.sleep(0.1)
 
 
 def test_the_timeout_of_ping_is_for_all_of_the_answer() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         Dripping(listening).start()
-        began_s = time.monotonic()
         with pytest.raises(OSError, match="timed out"):
             ping("127.0.0.1", listening.getsockname()[1], 0.3)
-        assert time.monotonic() - began_s < 1
 
 
 @pytest.mark.parametrize("bad", ["-1", "0", "nan", "inf", "soon"])

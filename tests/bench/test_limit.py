@@ -134,9 +134,9 @@ def arguments(tmp_path: Path) -> list[str]:
 
 @cc
 def test_without_a_compiler_the_bench_says_so_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    generator.build()  # by somebody, earlier
+    generator.build()  # at an earlier time, with a compiler
     monkeypatch.setattr("staniel.bench.__main__.WORKLOADS", (TINY,))
-    monkeypatch.setattr(generator, "BUILD", tmp_path / "build")  # of the limit: nobody has built that
+    monkeypatch.setattr(generator, "BUILD", tmp_path / "build")  # of the limit, which is not there
     monkeypatch.setenv("PATH", "/nowhere")
     shown = CliRunner().invoke(main, arguments(tmp_path))
     assert shown.exit_code == 0, shown.output

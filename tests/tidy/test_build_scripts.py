@@ -135,6 +135,8 @@ def run_ci(folder: Path, user: int) -> subprocess.CompletedProcess[str]:
 
 
 RELEASE = "make release ARGS=--pure --to .venv/release"
+ROWS = ("hub: put", "hub: get", "hub: reliable get", "hub: put, 20 in flight", "hub: get, 20 in flight")
+COUNTED = " ".join(f"--only {row}" for row in ROWS)  # what a test of bench/own/baseline.json looks for, too
 NO_AUDIT = "the audit of dependencies (no service could be asked)"
 
 
@@ -165,6 +167,22 @@ def test_where_there_is_a_compiler_both_builds_are_tested(checkout: Path) -> Non
     assert made[3].startswith("make test ARGS=--ignore=tests/pipeline")
     assert made[3].endswith(" compiled 0")
     assert made[4:] == ["make test pure Python 1"]
+
+
+@pytest.mark.parametrize(("code", "goes_on", "is_told"), [(0, True, False), (1, False, False), (3, True, True)])
+def test_ci_compares_the_instructions_of_both_builds(checkout: Path, code: int, goes_on: bool, is_told: bool) -> None:
+    count = 'case "$*" in *bench.own.core*) echo "count ${STANIEL_PURE:-0}: $*" >> "$CALLS"; exit CODE;; esac\n'
+    script(checkout / ".venv" / "bin" / "python", "#!/bin/sh\n" + count.replace("CODE", str(code)))
+    for name in ("cc", "valgrind"):
+        script(checkout / "bin" / name, "#!/bin/sh\nexit 0\n")
+    said = run_ci(checkout, 0)
+    made = calls(checkout)
+    counts = [call for call in made if call.startswith("count")]
+    assert (said.returncode == 0) == goes_on
+    assert [call.partition(":")[0] for call in counts] == (["count 0", "count 1"] if goes_on else ["count 0"])
+    assert {call.partition(": ")[2] for call in counts} == {f"-m staniel.bench.own.core --check {COUNTED}"}
+    left_out = [line for line in said.stderr.splitlines() if "instructions of the build" in line]
+    assert [line.split("'")[1] for line in left_out] == ["compiled", "pure Python"] * is_told
 
 
 @pytest.mark.parametrize(("code", "goes_on", "is_told"), [(0, True, False), (1, False, False), (3, True, True)])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from staniel.bench.harness.contestant import ROOT
 from staniel.bench.own import core
 from staniel.bench.own.core import Row, Stopwatch, read_counts, table
 from staniel.bench.own.layers import LAYERS
@@ -45,6 +48,28 @@ def test_the_baselines_name_rows_that_there_are_each_build_its_own() -> None:
     kept = core.baselines()
     assert kept and len({each.counted_with for each in kept}) == len(kept)
     assert all(set(each.instructions) <= set(LAYERS) for each in kept)
+
+
+def test_both_builds_have_a_baseline_for_each_row_that_ci_compares() -> None:
+    """Of the same interpreter; a compiled one of the Cython that constraints.txt installs."""
+    cython = re.findall(r"^cython==(\S+)$", (ROOT / "constraints.txt").read_text("utf-8"), re.MULTILINE | re.IGNORECASE)
+    compared = set(re.findall(r"--only '(.+?)'", (ROOT / ".ci" / "run").read_text("utf-8")))
+    assert len(compared) == 5
+    found: dict[str, set[str]] = {}
+    for kept in core.baselines():
+        build, interpreter, *_ = kept.counted_with.split(", ")
+        if build == "pure Python" or kept.counted_with.endswith(f", Cython {cython[0]}"):
+            assert compared <= set(kept.instructions), kept.counted_with
+            found.setdefault(interpreter, set()).add(build)
+    assert {"compiled", "pure Python"} in found.values()
+
+
+def test_a_check_that_can_compare_nothing_is_no_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core, "BASELINE", tmp_path / "baseline.json")
+    checked = CliRunner().invoke(core.main, ["--check", "--only", "hub: get"])
+    assert checked.exit_code == core.NOTHING_TO_COMPARE == 3
+    core.update_baseline(core.Baseline(core.counted_with(), {"hub: put": 7}), [])
+    assert CliRunner().invoke(core.main, ["--check", "--only", "hub: get"]).exit_code == 3, "of another row"
 
 
 def test_a_baseline_of_another_interpreter_is_not_compared_with(

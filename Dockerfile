@@ -2,7 +2,7 @@
 # packaging/requirements.
 FROM python:3.11-slim AS build
 RUN command -v cc || (apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev)
-ENV HATCH_BUILD_HOOK_ENABLE_CUSTOM=1
+ENV STANIEL_BUILD=compiled
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY src/staniel/__init__.py src/staniel/__main__.py src/staniel/compiled.py src/staniel/kombu.py src/staniel/values.py src/staniel/py.typed ./src/staniel/

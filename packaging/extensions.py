@@ -185,8 +185,12 @@ def compile_all(
                     shutil.copy(made, fresh)
                 else:
                     building.append(pool.submit(build_one, name, build, fresh, sanitize))
-            for done in building:
-                done.result()
+            try:
+                for done in building:
+                    done.result()
+            except BaseException:
+                pool.shutdown(cancel_futures=True)  # one that fails is enough to know
+                raise
         Path(fresh, "manifest.txt").write_text(manifest(names, Path(fresh)), "ascii")
         Path(fresh, KEYS).write_text("".join([f"{name} {key}\n" for name, key in keys.items()]), "ascii")
         os.chmod(fresh, 0o755)

@@ -36,7 +36,7 @@ def wanted() -> dict[str, list[str]]:
     """Return the requirements of pyproject.toml by the name of their file."""
     about = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     base: list[str] = about["project"]["dependencies"]
-    hook = about["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]["dependencies"]
+    hook = about["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]["tools"]
     extras: dict[str, list[str]] = about["project"]["optional-dependencies"]
     found = {"base": base, "build": [*about["build-system"]["requires"], *hook]}
     return found | {name: [*base, *more] for name, more in extras.items() if name not in ("dev", "docs")}

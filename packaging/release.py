@@ -20,7 +20,7 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-COMPILED = "HATCH_BUILD_HOOK_ENABLE_CUSTOM"
+PLAIN, COMPILED = {"STANIEL_PURE": "1"}, {"STANIEL_BUILD": "compiled"}  # what packaging/build_hook.py reads
 # A build must not depend on any of these.
 TWO = (
     {"TZ": "UTC", "LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "1", "umask": "022", "folder": "a"},
@@ -41,11 +41,11 @@ def build(where: dict[str, str], base: Path, epoch: str, *, is_compiled: bool) -
         output("git", "archive", "--format=tar", f"--output={archive}", "HEAD")
     with tarfile.open(archive) as tar:
         tar.extractall(tree, filter="tar")
-    env = {**os.environ, **where, "SOURCE_DATE_EPOCH": epoch}
-    env.pop(COMPILED, None)
+    env = {name: value for name, value in os.environ.items() if not name.startswith("STANIEL_")}
+    env |= {**where, "SOURCE_DATE_EPOCH": epoch}
     hatchling = [sys.executable, "-m", "hatchling", "build", "-d", str(out)]
     mask = int(where["umask"], 8)
-    for command, more in ((hatchling, {}), ([*hatchling, "-t", "wheel"], {COMPILED: "1"}))[: 1 + is_compiled]:
+    for command, more in ((hatchling, PLAIN), ([*hatchling, "-t", "wheel"], COMPILED))[: 1 + is_compiled]:
         ran = subprocess.run(command, cwd=tree, env=env | more, umask=mask, capture_output=True, text=True)
         if ran.returncode != 0:
             raise SystemExit(f"{' '.join(command)}: {ran.stdout}{ran.stderr}")

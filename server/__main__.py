@@ -7,6 +7,7 @@ import os
 import sys
 
 from staniel.broker.version import VERSION_LINE
+from staniel.compiled import why_not_compiled
 
 STARTED_AGAIN = "STANIEL_UTF8_PROCESS"  # the number of a process that has been started again for UTF-8
 
@@ -61,9 +62,11 @@ def use_utf8() -> None:
 
 
 def say_version() -> None:
-    """Print the version in the form of click's option."""
+    """Print the version in the form of click's option, and on standard error why the installation is not compiled."""
     try:
         print(VERSION_LINE, flush=True)
+        if why := why_not_compiled():
+            print(f"staniel: not compiled when it was installed: {why}", file=sys.stderr)
     except BrokenPipeError:
         os._exit(1)  # the interpreter would try again at its end, and tell of the failure
 

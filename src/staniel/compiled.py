@@ -18,6 +18,7 @@ MANIFEST = "manifest.txt"
 HASH_KEY = 0x5374616E69656C
 SOURCES = (".py", ".pxd", ".pyx")
 PACKAGE = os.path.dirname(os.path.abspath(__file__))
+NOTE = os.path.join(PACKAGE, "not_compiled.txt")  # packaging/build_hook.py writes it into a wheel
 FOLDERS = (os.path.join(PACKAGE, "_compiled"), os.path.join(sys.prefix, "lib", "staniel-compiled"))
 
 
@@ -119,6 +120,17 @@ def install() -> bool:
         return False
     sys.meta_path.insert(0, CompiledFinder(files))
     return True
+
+
+def why_not_compiled() -> str:
+    """Return why the build of the installed wheel compiled nothing; empty if it did, or if plain Python was wanted."""
+    if IS_COMPILED or os.environ.get("STANIEL_PURE", "0") not in ("", "0"):
+        return ""
+    try:
+        with open(NOTE, encoding="utf-8") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
 
 
 IS_COMPILED = install()

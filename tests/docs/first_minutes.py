@@ -84,6 +84,7 @@ class Shell:
 
 
 if __name__ == "__main__":
+    os.environ["STANIEL_PURE"] = "1"  # compiling takes longer than all the rest
     with tempfile.TemporaryDirectory() as found:
         CAPTURE.write_text(take(Path(found), INSTALLATION), "utf-8")
     sys.stdout.write(CAPTURE.read_text("utf-8"))

@@ -69,7 +69,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet", "--no-deps"]
     command += ["--no-build-isolation", "--wheel-dir", str(out), str(ROOT)]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    env = {**os.environ, "STANIEL_PURE": "1"}
+    ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stderr
     (found,) = out.glob("*.whl")
     return found

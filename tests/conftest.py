@@ -92,6 +92,7 @@ MANY_TESTS_NEXT = (
     *("journal/disk/test_errno_table.py", "client/test_every_kind.py", "server/backup/test_places.py"),
     *("pipeline/test_sidecars.py", "server/cli/test_several.py", "server/cli/test_top.py", "server/test_hub.py"),
     *("worker/test_command.py", "client/test_accidents.py", "client/kombu/test_celery.py"),
+    "packaging/test_compiled_install.py",
 )
 """Files of quick tests that together take more than twenty seconds on a busy machine. They begin after those above."""
 CLOSING_LINES = pytest.StashKey[list[str]]()

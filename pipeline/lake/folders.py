@@ -347,10 +347,14 @@ def below(url: str, name: str) -> str:
     return f"{path.rstrip('/')}/{name}{mark}{options}"
 
 
+def as_local(url: str) -> str:
+    """Return the path of a `file:` URL, and anything else as it is."""
+    return re.sub("^file:(//[^/]*)?", "", url)
+
+
 def folder(url: str) -> Folder:
     """Return the folder that a path or URL names. Raises ValueError for a scheme that pyarrow does not know."""
-    if url.startswith("file:"):
-        return LocalFolder(re.sub("^file:(//[^/]*)?", "", url))
+    url = as_local(url)
     if SCHEME.match(url):
         try:
             return RemoteFolder(url.replace("s3a:", "s3:", 1))

@@ -85,8 +85,6 @@ def check_options(options: JournalOptions) -> None:
             f"{without_secrets(options.path)} is an archive: it answers view=state; its records are read with"
             " spark.read.parquet"
         )
-    if len(options.paths) > 1:
-        raise ValueError("an archive is read alone: load each by itself")
     options.check_batch()
     options.refuse({"startingOffsets", "startingTimestamp", "useSummaries", "minPartitions"}, "spools, not archives")
     if options.reading.on_corrupt is OnCorrupt.QUARANTINE:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 OF_CATALOG = {"owner", "provider", "location", "external", "comment"}  # the options that Spark adds
 DOUBLED = "option."  # Spark gives the options twice, once with this prefix
 KEPT = "staniel-journal options: "
-PATHS = {"path", "paths"}
+PATHS = {"path", "paths", "hostsfile"}
 
 
 def options_of_table(given: Mapping[str, str]) -> dict[str, str] | None:

@@ -16,9 +16,25 @@ from staniel.pipeline.lake.arrow import ddl
 from staniel.pipeline.lake.folders import FileVanished, FolderMissing, folder
 from staniel.pipeline.sources.catalog import given_or_kept, options_of_table, with_options
 from staniel.pipeline.sources.journal_options import JournalOptions
-from staniel.pipeline.sources.journal_partition import JournalPartition, put_together, read_part
+from staniel.pipeline.sources.journal_partition import (
+    JournalPartition,
+    SharedPartition,
+    fitted,
+    put_together,
+    read_part,
+)
 from staniel.pipeline.sources.offsets import pin, pinned_to
 from staniel.pipeline.sources.planning import bundles, plan_parts
+from staniel.pipeline.sources.spool_plans import (
+    SPOOLS,
+    SpoolPlan,
+    look_at_spool,
+    look_at_spools,
+    plan_spools,
+    rows_of_spools,
+    shared_tasks,
+    unreachable,
+)
 from staniel.pipeline.worker_gc import freeze_imports, then_freeze_imports
 
 TRIES = 5
@@ -42,39 +58,61 @@ class JournalSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = JournalOptions(given_or_kept(self.options, schema))
-        if is_archive(options.path):
+        if is_one_archive(options):
             from staniel.pipeline.sources.archived import ArchiveStateReader
 
             return ArchiveStateReader(options, chosen(columns_of(options), schema))
+        if options.is_several:
+            return SpoolsReader(options, chosen(columns_of(options), schema))
         return JournalReader(options, chosen(columns_of(options), schema))
 
     def streamReader(self, schema: StructType) -> Any:
         from staniel.pipeline.sources.journal_stream import JournalStream
 
         options = JournalOptions(given_or_kept(self.options, schema))
-        if is_archive(options.path):
+        if is_one_archive(options):
             raise ValueError("an archive is not streamed: stream the spool, or the archive's Parquet files")
         return JournalStream(options, chosen(columns_of(options), schema))
 
 
 def columns_of(options: JournalOptions) -> pa.Schema:
     """Return the columns of the view. `auto` reads the folder, because formats differ."""
-    if is_archive(options.path):
+    if is_one_archive(options):
         from staniel.pipeline.sources import archived
 
         return archived.columns_of(options)
+    if options.view == "spools":
+        return SPOOLS
     name = options.format
     if name == "auto":
-        names = {path: list_segments(folder(path), name)[0].name for path in options.paths}
-        name = names[options.path]
-        for path, other in names.items():
-            if other != name:
-                raise ValueError(f"{options.path} holds {name}'s format, {path} {other}'s: read them one by one")
+        name = format_of_spools(options) if options.is_several else list_segments(folder(options.path), name)[0].name
     adapter: FormatAdapter = FORMATS[name]()
     views = adapter.schemas()
     if options.view not in views:
         raise ValueError(f"{adapter.name} journals have no view {options.view}; there are {', '.join(views)}")
-    return views[options.view]
+    columns = views[options.view]
+    return pa.schema([pa.field("host", pa.string()), *columns]) if options.has_host else columns
+
+
+def is_one_archive(options: JournalOptions) -> bool:
+    """Return True if the path is that of an archive."""
+    return not options.is_several and is_archive(options.path)
+
+
+def format_of_spools(options: JournalOptions) -> str:
+    """Return the format of the first spool that has queues; the plan compares the others with it. Raises
+    SpoolUnreachable for one before it that cannot be read, unless it is to be ignored.
+    """
+    spools, failed = options.spools(), list[SpoolPlan]()
+    for spool in spools:
+        plan = look_at_spool(spool, options)
+        if plan.queues:
+            return plan.form
+        if plan.error:
+            failed.append(plan)
+        if failed and (not options.ignores_unreachable or len(failed) == len(spools)):
+            raise unreachable(failed, len(spools))
+    return "kestrel"
 
 
 def chosen(columns: pa.Schema, wanted: StructType) -> pa.Schema:
@@ -115,18 +153,15 @@ class JournalReader(DataSourceReader):
         return self._partitions()
 
     def _partitions(self) -> Sequence[InputPartition]:
-        return [task for path in self.options.paths for task in self._partitions_of(path)]
-
-    def _partitions_of(self, path: str) -> Sequence[InputPartition]:
         options = self.options
-        place = folder(path)
+        place = folder(options.path)
         form, parts, reading = plan_parts(place, options)
         place = pinned_to(place, form, [segment for part in parts for segment in part.segments])
         freeze_imports()
         if "value" not in {name.lower() for name in self.columns.names}:
             reading = reading.without_values()
         return [
-            JournalPartition(path, form.name, options.view, [pin(place, part) for part in some], reading)
+            JournalPartition(options.path, form.name, options.view, [pin(place, part) for part in some], reading)
             for some in bundles(parts, options.min_partitions)
         ]
 
@@ -147,3 +182,36 @@ class JournalReader(DataSourceReader):
             raise
         except FileVanished as gone:
             raise FileVanished(f"{gone}; a table has the files that its first query found: load it again") from None
+
+
+class SpoolsPartition(InputPartition):
+    """The rows of the view `spools`, which the plan has already."""
+
+    def __init__(self, rows: pa.RecordBatch) -> None:
+        super().__init__("spools")
+        self.rows = rows
+
+
+class SpoolsReader(DataSourceReader):
+    """A batch reader of several spools as they are when the query is planned; see JournalReader."""
+
+    def __init__(self, options: JournalOptions, columns: pa.Schema) -> None:
+        options.check_batch()
+        self.options = options
+        self.columns = columns
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Plan the query. Raises SpoolUnreachable, ValueError."""
+        if self.options.view == "spools":
+            return [SpoolsPartition(rows_of_spools(look_at_spools(self.options)))]
+        plans = plan_spools(self.options)
+        freeze_imports()
+        reads_values = "value" in {name.lower() for name in self.columns.names}
+        return list(shared_tasks(plans, self.options, reads_values))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, SpoolsPartition):
+            return iter([fitted(partition.rows, self.columns)])
+        if not isinstance(partition, SharedPartition):
+            return iter(())  # without parts, Spark makes a partition of its own
+        return then_freeze_imports(put_together(partition.rows(self.columns)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from copy import copy
 from datetime import datetime, timedelta, timezone, tzinfo
 from enum import Enum
 from typing import Any
@@ -12,11 +13,16 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from staniel.pipeline.formats.adapters import FORMATS
 from staniel.pipeline.formats.base import OnCorrupt, Reading
 from staniel.pipeline.lake.folders import absolute
+from staniel.pipeline.lake.globs import is_pattern
 from staniel.pipeline.sources.options import Options, QueuePatterns
+from staniel.pipeline.sources.spools import SpoolRef, list_spools
 
 EVERYWHERE = {
     "path",
     "paths",
+    "hostsFile",
+    "hostColumn",
+    "ignoreUnreachable",
     "format",
     "view",
     "queue",
@@ -43,7 +49,7 @@ OF_OFFSETS = {
     "lastId",
 }  # of a stream's checkpoint too; a batch: of archives
 OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d\d))?|Z")
-VIEWS = ("ops", "items", "state", "summaries", "readers", "jobs")
+VIEWS = ("ops", "items", "state", "summaries", "readers", "jobs", "spools")
 
 
 class Begin(Enum):
@@ -57,8 +63,9 @@ class JournalOptions:
     def __init__(self, given: Mapping[str, str]) -> None:
         options = Options(given, EVERYWHERE | OF_BATCHES | OF_STREAMS, "staniel-journal")
         self._options = options
+        self.hosts_file = absolute(options.text("hostsFile")) if options.has("hostsFile") else ""
         self.paths = [absolute(path) for path in _paths(options)]
-        self.path = self.paths[0]
+        self.path = self.paths[0] if self.paths else ""
         self.view = options.text("view", "ops").lower()
         if self.view not in VIEWS:
             raise ValueError(f"option view is one of {', '.join(VIEWS)}, not {self.view!r}")
@@ -66,6 +73,10 @@ class JournalOptions:
         if self.format not in ("auto", *FORMATS):
             raise ValueError(f"option format is one of auto, {', '.join(FORMATS)}, not {self.format!r}")
         _check_use(options, self.view)
+        names_several = bool(self.hosts_file) or len(self.paths) > 1 or is_pattern(self.path)
+        self.has_host = options.switch("hostColumn", names_several)
+        self.ignores_unreachable = options.switch("ignoreUnreachable", False)
+        self.is_several = names_several or self.has_host or self.ignores_unreachable or self.view == "spools"
         self.queues = QueuePatterns(options)
         self.min_partitions = options.number("minPartitions", 0)
         self.fail_on_data_loss = options.switch("failOnDataLoss", True)
@@ -84,6 +95,19 @@ class JournalOptions:
             value_bytes_max=options.bytes("maxValueBytes", 0),
             use_summaries=options.switch("useSummaries", True),
         )
+        if self.is_several and (isinstance(self.starting, dict) or isinstance(self.ending, dict)):
+            raise ValueError("offsets as JSON are of one spool's queues: load that one alone")
+
+    def spools(self) -> list[SpoolRef]:
+        """Return the spools there are now. Raises ValueError, see `list_spools`."""
+        return list_spools(self.paths, self.hosts_file)
+
+    def alone(self, path: str, form: str) -> JournalOptions:
+        """Return these options for one spool, and for its format."""
+        options = copy(self)
+        options.paths, options.path, options.hosts_file, options.format = [path], path, "", form
+        options.is_several = False
+        return options
 
     def check_batch(self) -> None:
         """Refuse options that a batch query ignores. Raises ValueError."""
@@ -93,7 +117,7 @@ class JournalOptions:
         """Refuse options that a stream ignores. Raises ValueError."""
         if self.view != "ops":
             raise ValueError(f"only the view ops can be streamed, not {self.view}")
-        if len(self.paths) > 1:
+        if self.is_several:
             raise ValueError("a stream reads one folder: start one for each")
         self.refuse(OF_BATCHES, "batch queries; a stream has no end, and is cut by its limits")
 
@@ -118,6 +142,8 @@ def _paths(options: Options) -> list[str]:
     """Return the paths. Spark gives several as JSON. Raises ValueError."""
     if not options.has("path") and (several := options.names("paths")):
         return several
+    if options.has("hostsFile") and not options.has("path"):
+        return []
     return [options.demand("path", 'the spool folder, as in .load("spool") or .load("s3://bucket/spool")')]
 
 

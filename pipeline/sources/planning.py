@@ -28,22 +28,29 @@ def plan_parts(place: Folder, options: JournalOptions) -> tuple[FormatAdapter, l
     """Return the format, the parts in the order of queues and files, and how to read them. Raises ValueError."""
     form, segments_of = list_segments(place, options.format)
     check_log(place)
-    place = pinned_to(place, form, chain.from_iterable(segments_of.values()))
     check_wanted(place, options, form, segments_of)
+    place = pinned_to(place, form, chain.from_iterable(segments_of.values()))
+    return form, parts_of(place, options, form, segments_of), options.reading
+
+
+def parts_of(
+    place: Folder, options: JournalOptions, form: FormatAdapter, segments_of: Mapping[str, list[JournalSegment]]
+) -> list[Part]:
+    """Return the parts of the listed queues that the options select, in the order of queues and files. Raises
+    ValueError.
+    """
     queues = {
         queue: bounded(form, place, options, queue, segments)
         for queue, segments in sorted(segments_of.items())
         if not form.by_queue or queue in options.queues
     }
-    reading = options.reading
-    if unknown := sorted((reading.ops or frozenset()) - set(form.op_names)):
+    if unknown := sorted((options.reading.ops or frozenset()) - set(form.op_names)):
         raise ValueError(f"{form.name} records have no op {unknown[0]}; there are {', '.join(form.op_names)}")
     if form.whole_queue(options.view):
         known = form.list_fates(place)
-        parts = [Part(queue, segments, known.get(queue, [])) for queue, segments in queues.items() if segments]
-        return form, parts, reading
+        return [Part(queue, segments, known.get(queue, [])) for queue, segments in queues.items() if segments]
     segments = [segment for some in queues.values() for segment in some]
-    return form, cut(form, place, segments, options.min_partitions if options.view == "ops" else 0), reading
+    return cut(form, place, segments, options.min_partitions if options.view == "ops" else 0)
 
 
 def check_log(place: Folder) -> None:
@@ -63,6 +70,19 @@ def check_wanted(place: Folder, options: JournalOptions, form: FormatAdapter, qu
     """Refuse a query whose zero rows would make missing queues look empty, with ValueError. `queues` has the names
     that `list_segments` returned. An empty spool of a server, recognized by the server's own folder in it, is no error.
     """
+    check_filled(place, options, form, queues)
+    where = without_secrets(place.url)
+    if unmet := options.queues.unmet(queues):
+        raise ValueError(no_queue(unmet[0], where, queues))
+    for name, offsets in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
+        if isinstance(offsets, dict) and (unmet := [queue for queue in offsets if queue not in queues]):
+            raise ValueError(f"option {name}: {no_queue(unmet[0], where, queues)}")
+
+
+def check_filled(place: Folder, options: JournalOptions, form: FormatAdapter, queues: Mapping[str, object]) -> None:
+    """Refuse a folder without journals, unless it is an empty spool of a server, and options that its format ignores,
+    with ValueError.
+    """
     where = without_secrets(place.url)
     if not queues:
         others = [name for name in FORMATS if name != form.name and list_segments(place, name)[1]]
@@ -75,11 +95,6 @@ def check_wanted(place: Folder, options: JournalOptions, form: FormatAdapter, qu
         raise ValueError(
             f"a {form.name} log holds all queues: leave the options for queues out, and filter by the column"
         )
-    if unmet := options.queues.unmet(queues):
-        raise ValueError(no_queue(unmet[0], where, queues))
-    for name, offsets in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
-        if isinstance(offsets, dict) and (unmet := [queue for queue in offsets if queue not in queues]):
-            raise ValueError(f"option {name}: {no_queue(unmet[0], where, queues)}")
 
 
 def no_queue(wanted: str, where: str, present: Iterable[str]) -> str:

@@ -80,9 +80,11 @@ def _queues_of(spark: SparkSession, path: str, given: Mapping[str, str], sealed:
 
 
 def state_of(spark: SparkSession, path: str, given: Mapping[str, str]) -> DataFrame:
-    """Return the columns of the view `state`. Tasks get the summaries and read the remaining items."""
+    """Return the columns of the view `state`. Tasks get the summaries and read the remaining items. Of an archive and
+    of several spools a queue is a task.
+    """
     options = JournalOptions({**given, "path": path, "view": "state"})
-    if is_archive(options.path):
+    if options.is_several or is_archive(options.path):
         read: DataFrame = spark.read.format("staniel-journal").options(**{**given, "view": "state"}).load(path)
         return read
     options.check_batch()

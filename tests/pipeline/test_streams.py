@@ -292,23 +292,6 @@ def test_a_time_without_a_zone_is_refused_where_no_option_says_which(tmp_path: P
         options_of(tmp_path, startingTimestamp="2026-03-08 03:30", timeZone="Nowhere")
 
 
-def test_several_folders_are_one_table_and_no_stream(tmp_path: Path) -> None:
-    paths = [tmp_path / "a", tmp_path / "b"]
-    for path in paths:
-        path.mkdir()
-        (path / "jobs").write_bytes(addx(path.name.encode()))
-    options = JournalOptions({"paths": json.dumps([str(path) for path in paths])})
-    reader = JournalReader(options, columns_of(options))
-    rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
-    assert [row["value"] for row in rows] == [b"a", b"b"]
-    with pytest.raises(ValueError, match="a stream reads one folder"):
-        JournalStream(options, columns_of(options))
-    (paths[1] / "jobs").rename(paths[1] / "jobs.5")
-    (paths[1] / "jobs.5").write_bytes(SEGMENT_MAGIC + encode_put(Item(b"c", NOW_MS), 1, 0))
-    with pytest.raises(ValueError, match=r"holds kestrel's format, .* libkestrel's: read them one by one"):
-        columns_of(options)
-
-
 def test_a_table_whose_files_are_gone_says_to_load_it_again(tmp_path: Path) -> None:
     (tmp_path / "jobs").write_bytes(addx(b"a") * 9)
     options = options_of(tmp_path)

@@ -72,7 +72,13 @@ class JournalSource(DataSource):
         options = JournalOptions(given_or_kept(self.options, schema))
         if is_one_archive(options):
             raise ValueError("an archive is not streamed: stream the spool, or the archive's Parquet files")
-        return JournalStream(options, chosen(columns_of(options), schema))
+        columns = chosen(columns_of(options), schema)
+        if not options.is_several:
+            return JournalStream(options, columns)
+        from staniel.pipeline.sources.spool_streams import SpoolStreams
+
+        form = format_of_spools(options) if options.format == "auto" else options.format
+        return SpoolStreams(options, columns, form)
 
 
 def columns_of(options: JournalOptions) -> pa.Schema:

@@ -10,11 +10,14 @@ from enum import Enum
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+import msgspec
+
 from staniel.pipeline.formats.adapters import FORMATS
 from staniel.pipeline.formats.base import OnCorrupt, Reading
 from staniel.pipeline.lake.folders import absolute
 from staniel.pipeline.lake.globs import is_pattern
-from staniel.pipeline.sources.options import Options, QueuePatterns
+from staniel.pipeline.sources.offsets import from_json
+from staniel.pipeline.sources.options import Options, QueuePatterns, trigger_wait
 from staniel.pipeline.sources.spools import SpoolRef, list_spools
 
 EVERYWHERE = {
@@ -36,9 +39,18 @@ EVERYWHERE = {
     "startingOffsets",
     "startingTimestamp",
     "timeZone",
+    "minPartitions",
 }
-OF_BATCHES = {"useSummaries", "endingOffsets", "endingTimestamp", "minPartitions"}
-OF_STREAMS = {"failOnDataLoss", "maxBytesPerTrigger", "maxOffsetsPerTrigger", "maxFilesPerTrigger"}
+OF_BATCHES = {"useSummaries", "endingOffsets", "endingTimestamp"}
+OF_STREAMS = {
+    "failOnDataLoss",
+    "maxBytesPerTrigger",
+    "maxOffsetsPerTrigger",
+    "maxFilesPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+}
+KAFKAS_NAMES = {"subscribe": "queues", "subscribePattern": "queuePattern"}
 OF_OFFSETS = {
     "file",
     "at",
@@ -61,7 +73,7 @@ class JournalOptions:
     """The validated options. Raises ValueError."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
-        options = Options(given, EVERYWHERE | OF_BATCHES | OF_STREAMS, "staniel-journal")
+        options = Options(given, EVERYWHERE | OF_BATCHES | OF_STREAMS, "staniel-journal", aliases=KAFKAS_NAMES)
         self._options = options
         self.hosts_file = absolute(options.text("hostsFile")) if options.has("hostsFile") else ""
         self.paths = [absolute(path) for path in _paths(options)]
@@ -83,6 +95,7 @@ class JournalOptions:
         self.bytes_a_trigger = options.bytes("maxBytesPerTrigger", 0)
         self.records_a_trigger = options.number("maxOffsetsPerTrigger", 0)
         self.files_a_trigger = options.number("maxFilesPerTrigger", 0)
+        self.records_before_trigger, self.delay_ms = trigger_wait(options, "minOffsetsPerTrigger")
         self.starting = _offsets(options, "startingOffsets", Begin.EARLIEST)
         self.starting_ms = time_ms(options, "startingTimestamp")
         self.ending = _offsets(options, "endingOffsets", Begin.LATEST)
@@ -117,8 +130,6 @@ class JournalOptions:
         """Refuse options that a stream ignores. Raises ValueError."""
         if self.view != "ops":
             raise ValueError(f"only the view ops can be streamed, not {self.view}")
-        if self.is_several:
-            raise ValueError("a stream reads one folder: start one for each")
         self.refuse(OF_BATCHES, "batch queries; a stream has no end, and is cut by its limits")
 
     def refuse(self, names: set[str], where: str) -> None:
@@ -195,7 +206,10 @@ def _offsets(options: Options, name: str, default: Begin) -> Begin | dict[str, A
     text = options.text(name, default.value)
     if text.lower() in (Begin.EARLIEST.value, Begin.LATEST.value):
         return Begin(text.lower())
-    offsets = options.object(name)
+    offsets = {
+        queue: msgspec.to_builtins(from_json(place)) if isinstance(place, str) else place
+        for queue, place in options.object(name).items()
+    }
     for queue, place in offsets.items():
         if (
             not isinstance(place, dict)

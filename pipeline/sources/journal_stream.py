@@ -1,6 +1,6 @@
 """Streaming over journals: each batch has the records written since the last one. It follows rotation.
 
-Spark's offsets are {queue: {file, at, …}}, see offsets.py. A batch is the bytes between two offsets, so it can be read
+Spark's offsets are {queue: place}, see offsets.py. A batch is the bytes between two offsets, so it can be read
 again, and a stream into an idempotent sink is exactly-once.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import chain, repeat
+from time import monotonic
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -20,6 +21,7 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxBytes,
     ReadMaxFiles,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 
@@ -27,15 +29,17 @@ from staniel.journal.errors import TruncatedRecord
 from staniel.journal.kestrel.files import OWN_FOLDER
 from staniel.pipeline.formats.adapters import list_segments
 from staniel.pipeline.formats.base import BatchEnd, CorruptJournal, FormatAdapter, JournalSegment, OnCorrupt, Part
-from staniel.pipeline.lake.folders import FileVanished, Folder, FolderMissing, below, folder
+from staniel.pipeline.lake.folders import FileVanished, Folder, FolderMissing, LocalFolder, below, folder
 from staniel.pipeline.lake.lake import ReadMark
+from staniel.pipeline.lake.watch import ChangeMark, FolderWatch
 from staniel.pipeline.sources.journal_options import Begin, JournalOptions
 from staniel.pipeline.sources.journal_partition import JournalPartition, put_together, read_part
 from staniel.pipeline.sources.offsets import DataLoss, FileOffset, from_json, offset_in, pinned_to, segment_of, to_json
-from staniel.pipeline.sources.planning import bounded, bundled, check_wanted, dated
+from staniel.pipeline.sources.planning import OPEN_BYTES, bounded, bundled, check_wanted, dated
 from staniel.pipeline.worker_gc import then_freeze_imports
 
 EVERYTHING = 1 << 62
+LOOK_ANYWAY_S = 10.0  # a mark of change may miss files that are links
 TRIES = 5
 Offset = dict[str, Any]
 T = TypeVar("T")
@@ -51,6 +55,7 @@ class ReadBudget(NamedTuple):
 
 
 ALL = ReadBudget(EVERYTHING, EVERYTHING, EVERYTHING)
+COUNTED = ReadBudget(EVERYTHING, EVERYTHING - 1, EVERYTHING)  # a limit that makes the records be counted
 
 
 class UnreadRange(NamedTuple):
@@ -86,15 +91,64 @@ def shared(limit: int, sizes: list[int]) -> list[int]:
     return [max(1, limit * size // total) if size else 0 for size in sizes]
 
 
+class BatchDelay:
+    """The wait for a least number of records before a batch, as minOffsetsPerTrigger and maxTriggerDelay say. The first
+    batch of a process does not wait.
+    """
+
+    def __init__(self, options: JournalOptions, clock: Callable[[], float]) -> None:
+        self._records = options.records_before_trigger
+        self._longest_s = options.delay_ms / 1000
+        self._clock = clock
+        self._begun_s: float | None = None  # when the last batch began
+        self._start: Offset = {}
+        self._upto: Offset = {}  # how far the records behind `_start` have been counted
+        self._counted = 0
+
+    def begin_batch(self) -> None:
+        self._begun_s = self._clock()
+        self._start, self._upto, self._counted = {}, {}, 0
+
+    def holds(self, start: Offset, count: Callable[[Offset], tuple[Offset, int]]) -> bool:
+        """Return True if the batch from `start` has to wait. `count` returns the present end, and how many records
+        there are between.
+        """
+        if not self._records or self._begun_s is None or self._clock() - self._begun_s >= self._longest_s:
+            return False
+        if self._start != start or not self._counted:
+            self._start, self._upto, self._counted = start, start, 0
+        self._upto, records = count(self._upto)
+        self._counted += records
+        return self._counted < self._records
+
+
 class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream over one folder. It lives in a process on the driver; `read` runs in tasks, on a copy."""
 
-    def __init__(self, options: JournalOptions, columns: pa.Schema, replans: bool = False) -> None:
-        """Check the options. With `replans`, the caller plans again if the pieces are gone."""
+    def __init__(
+        self,
+        options: JournalOptions,
+        columns: pa.Schema,
+        replans: bool = False,
+        host: str = "",
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        """Check the options. With `replans`, the caller plans again if the pieces are gone. `host` is the name of the
+        spool among several.
+        """
         options.check_stream()
         self.options = options
         self.columns = columns
         self.replans = replans
+        self.host = host
+        self.watch: FolderWatch | None = None  # several streams share one
+        self.unread_bytes: dict[str, int] = {}  # by queue, behind the last offset
+        self.counted = 0  # records of the last batch, as far as its limits had them counted
+        self._clock = clock
+        self._delay = BatchDelay(options, clock)
+        self._mark: ChangeMark | None = None
+        self._idle: Offset | None = None  # nothing was unread behind this offset
+        self._looked_s = 0.0
         self.target: Offset | None = None
         self.lost: dict[str, int | None] = {}  # items that the last offset skips, by queue; None: unknown number
 
@@ -105,6 +159,10 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> Offset:
         self.check()
+        return self.first_offset()
+
+    def first_offset(self) -> Offset:
+        """Return where the stream begins."""
         if self.options.starting is Begin.LATEST:
             return self._retry_end_of_batch({}, ALL)
         if self.options.starting is Begin.EARLIEST and self.options.starting_ms is None:
@@ -124,19 +182,59 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        options = self.options
-        if options.bytes_a_trigger:
-            return ReadMaxBytes(options.bytes_a_trigger)
-        if options.records_a_trigger:
-            return ReadMaxRows(options.records_a_trigger)
-        return ReadMaxFiles(options.files_a_trigger) if options.files_a_trigger else ReadAllAvailable()
+        return default_limit(self.options)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        options = self.options
-        if isinstance(limit, ReadAllAvailable) and self.target is None:
-            return self._retry_end_of_batch(start, ALL)
-        asked = options.bytes_a_trigger, options.records_a_trigger, options.files_a_trigger
-        return self._retry_end_of_batch(start, ReadBudget(*(most or EVERYTHING for most in asked)))
+        budget = budget_of(self.options, limit, self.target is None)
+        if budget is not ALL and self.target is None and self._delay.holds(start, self.count_on):
+            return start
+        end = self.end_of(start, budget)
+        if end != start:
+            self._delay.begin_batch()
+        return end
+
+    def count_on(self, start: Offset) -> tuple[Offset, int]:
+        """Return the present end, and the number of records up to it."""
+        return self.end_of(start, COUNTED), self.counted
+
+    def end_of(self, start: Offset, budget: ReadBudget) -> Offset:
+        """Return where a batch from `start` ends. Nothing is listed if nothing was unread there, and no file of the
+        folder has changed since.
+        """
+        if self.is_idle(start):
+            self.counted = 0
+            return start
+        self._mark = self._make_mark()  # each time: another folder may be there now
+        if self._mark is not None:
+            self._mark.take()  # what changes from now on is seen the next time
+        self._looked_s = self._clock()
+        end = self._retry_end_of_batch(start, budget)
+        self._idle = start if end == start else None
+        return end
+
+    def is_idle(self, start: Offset) -> bool:
+        """Return True if there is nothing new, without looking at the files."""
+        if self._idle is None or self._mark is None or self.target is not None:
+            return False
+        if self._mark.take() or self._clock() - self._looked_s >= LOOK_ANYWAY_S:
+            self._idle = None
+            return False
+        return self._idle == start
+
+    def _make_mark(self) -> ChangeMark | None:
+        place = folder(self.options.path)
+        if not isinstance(place, LocalFolder):
+            return None
+        self.watch = self.watch or FolderWatch()
+        return self.watch.mark(place.path)
+
+    def unread(self, start: Offset) -> tuple[int, int]:
+        """Return how many bytes are unread, and of how many files. Raises DataLoss."""
+        if self.is_idle(start):
+            return 0, 0
+        ranges = self._retry(lambda: self._unread_ranges(start)[3])
+        sizes = [segment.bytes for unread in ranges for segment in unread.unread_segments if segment.bytes]
+        return sum(sizes), len(sizes)
 
     def read_marks(self, queues: Collection[str]) -> dict[str, dict[str, ReadMark]]:
         """Return how far the readers of those queues that still exist have come, see FormatAdapter. Raises
@@ -154,11 +252,15 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.target = self._retry_end_of_batch({}, ALL)
 
     def reportLatestOffset(self) -> Offset | None:
-        return self._retry_end_of_batch({}, ALL)
+        """Return figures for the progress of a query, in place of an offset: nothing reads it back."""
+        return progress_of(self.unread_bytes)
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        pieces = self._retry(lambda: list(self.pieces(start, end)))
-        return [PinnedPartitions(some) for some in bundled(pieces, lambda piece: piece.segment.bytes)]
+        return tasks_of(self.all_pieces(start, end), self.options.min_partitions)
+
+    def all_pieces(self, start: Offset, end: Offset) -> list[PinnedPartition]:
+        """Return the pieces between two offsets. Raises DataLoss."""
+        return self._retry(lambda: list(self.pieces(start, end)))
 
     def pieces(self, start: Offset, end: Offset) -> Iterator[PinnedPartition]:
         """Yield the pieces between two offsets, each a file or a part of one. Raises DataLoss, FileVanished."""
@@ -170,13 +272,11 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for segment in self._between(place, form, queue, queues.get(queue, []), known, from_json(stop)):
                 mark = offset_in(place, segment, segment.end).mark
                 part = Part(queue, [msgspec.structs.replace(segment, mark=mark)])
-                made = JournalPartition(self.options.path, form.name, "ops", [part], self.options.reading)
+                made = JournalPartition(self.options.path, form.name, "ops", [part], self.options.reading, self.host)
                 yield PinnedPartition(made, self.options.fail_on_data_loss)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, PinnedPartitions)
-        batches = chain.from_iterable(piece.read(self.columns) for piece in partition.pieces)
-        return then_freeze_imports(put_together(batches))
+        return read_pieces(partition, self.columns)
 
     def commit(self, end: Offset) -> None:
         """Release nothing: nothing is stored for a batch."""
@@ -211,14 +311,21 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except FileVanished as gone:
             raise DataLoss(f"{self.options.path}: files vanish as fast as they are listed: {gone}") from None
 
-    def _end_of_batch(self, start: Offset, budget: ReadBudget) -> Offset:
+    def _unread_ranges(
+        self, start: Offset
+    ) -> tuple[Folder, FormatAdapter, dict[str, list[JournalSegment]], list[UnreadRange]]:
         place, form, queues = self._list_segments(bound=False)
         self.lost = {}
         ranges = [
             self._ahead(place, form, queue, listed, start)
             for queue, listed in sorted(queues.items())
-            if listed and not self._has_reached(queue, start)
+            if listed and not is_at_end(listed, start.get(queue)) and not self._has_reached(queue, start)
         ]
+        return place, form, queues, ranges
+
+    def _end_of_batch(self, start: Offset, budget: ReadBudget) -> Offset:
+        place, form, queues, ranges = self._unread_ranges(start)
+        self.counted, self.unread_bytes = 0, dict.fromkeys(queues, 0)
         sizes = [[segment.bytes for segment in unread.unread_segments if segment.bytes] for unread in ranges]
         limits = zip(
             shared(budget.bytes, [sum(size) for size in sizes]),
@@ -234,6 +341,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self.lost[queue] = None  # deleted: its last contents are unknown
                 del end[queue]
         for unread, limit in zip(ranges, limits, strict=False):
+            self.unread_bytes[unread.queue] = sum(segment.bytes for segment in unread.unread_segments)
             reached = self._advance(place, form, unread, ReadBudget(*limit), start)
             if reached is not None:
                 end[unread.queue] = to_json(reached)
@@ -280,10 +388,13 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if min(size, records, files) <= 0:
                     break
                 if unread.goal is not None and at == unread.last and piece.bytes <= size and records == EVERYTHING:
+                    self.unread_bytes[unread.queue] -= piece.bytes
                     return msgspec.structs.replace(unread.goal, file=natural.file)
                 end = self._within(place, form, self._dated(place, form, natural, piece, known), size, records)
                 size, records, files = size - (end.end - piece.begin), records - end.records, files - 1
                 last_id = end.last_id or last_id
+                self.counted += end.records
+                self.unread_bytes[unread.queue] -= end.end - piece.begin
                 if end.end > natural.begin:
                     passed = offset_in(place, natural, end.end, end.as_of, last_id)
                 if end.end < piece.end:
@@ -376,6 +487,67 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if known is None or queue in self.lost or segment_of(place, form, segments, known) is not None:
             return False
         return form.missing(place, segments, known.last_id) != 0
+
+
+def default_limit(options: JournalOptions) -> ReadLimit:
+    """Return the limit of a batch by which Spark asks for it."""
+    if options.bytes_a_trigger:
+        return ReadMaxBytes(options.bytes_a_trigger)
+    if options.records_a_trigger:
+        return ReadMaxRows(options.records_a_trigger)
+    if options.files_a_trigger:
+        return ReadMaxFiles(options.files_a_trigger)
+    least = options.records_before_trigger
+    return ReadMinRows(least) if least else ReadAllAvailable()
+
+
+def budget_of(options: JournalOptions, limit: ReadLimit, is_endless: bool) -> ReadBudget:
+    """Return the limits of the next batch. Spark asks for everything if there are none, or for the only batch of a
+    query.
+    """
+    if isinstance(limit, ReadAllAvailable) and is_endless:
+        return ALL
+    asked = options.bytes_a_trigger, options.records_a_trigger, options.files_a_trigger
+    return ReadBudget(*(most or EVERYTHING for most in asked))
+
+
+def is_at_end(segments: list[JournalSegment], offset: Any) -> bool:
+    """Return True if an offset is the end of a queue's last file, which its id identifies."""
+    if offset is None or not segments[-1].id:
+        return False
+    last, place = segments[-1], from_json(offset)
+    return (place.at, place.file, place.id) == (last.end, last.file, last.id)
+
+
+def progress_of(unread_bytes: dict[str, int], **more: Any) -> dict[str, Any]:
+    """Return the figures for the progress of a query: what is unread behind its last batch."""
+    behind = {queue: size for queue, size in unread_bytes.items() if size}
+    figures: dict[str, Any] = {"queues": len(unread_bytes), "queuesBehind": len(behind)}
+    figures["bytesBehindLatest"] = sum(behind.values())
+    if behind:
+        furthest = max(behind, key=behind.__getitem__)
+        figures |= {"maxBytesBehindLatest": behind[furthest], "furthestBehind": furthest}
+    return {**figures, **more}
+
+
+def tasks_of(pieces: list[PinnedPartition], count: int) -> list[InputPartition]:
+    """Return the tasks of a batch, in order: as many as there is work for, or with `count`, at most so many."""
+    if not count:
+        return [PinnedPartitions(some) for some in bundled(pieces, lambda piece: piece.segment.bytes)]
+    costs = [piece.segment.bytes + OPEN_BYTES for piece in pieces]
+    total, passed = sum(costs), 0
+    tasks: dict[int, list[PinnedPartition]] = {}
+    for piece, cost in zip(pieces, costs, strict=True):
+        tasks.setdefault((2 * passed + cost) * count // (2 * total), []).append(piece)
+        passed += cost
+    return [PinnedPartitions(some) for some in tasks.values()]
+
+
+def read_pieces(partition: InputPartition, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Return the rows of a task. Raises DataLoss."""
+    assert isinstance(partition, PinnedPartitions)
+    batches = chain.from_iterable(piece.read(columns) for piece in partition.pieces)
+    return then_freeze_imports(put_together(batches))
 
 
 class PinnedPartitions(InputPartition):

@@ -6,7 +6,8 @@ Spark calls `commit` late or never, so nothing is confirmed there: see drain.py.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, MutableMapping, Sequence
+import time
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from staniel.pipeline.lake.arrow import ddl
 from staniel.pipeline.sources.catalog import options_of_table
-from staniel.pipeline.sources.drain import BatchLimits, Drain
+from staniel.pipeline.sources.drain import BatchLimits, Drain, UnknownQueue
 from staniel.pipeline.sources.drain_spool import SCHEMA, DrainSpool, SpoolLost
 from staniel.pipeline.sources.live_options import BatchSinkOptions, DrainOptions, SinkOptions
 from staniel.pipeline.worker_gc import then_freeze_imports
@@ -80,9 +81,11 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     it. The stream lives in one process on the driver; `read` runs in tasks, on a copy.
     """
 
-    def __init__(self, options: DrainOptions, columns: pa.Schema) -> None:
+    def __init__(self, options: DrainOptions, columns: pa.Schema, clock: Callable[[], float] = time.monotonic) -> None:
         self.options = options
         self.columns = columns
+        self._clock = clock
+        self._begun_s: float | None = None  # when the last batch began
         self.left = EVERYTHING  # the items that AvailableNow has still to read
         self._drain: Drain | None = None
         self._held: DrainSpool | None = None
@@ -106,12 +109,28 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if waiting:
             return {**start, "batch": min(waiting)}
         everything = isinstance(limit, ReadAllAvailable)
+        if not everything and self._holds(spool):
+            time.sleep(self.options.poll_ms / 1000)  # Spark asks again at once
+            return start
         items = EVERYTHING if everything else self.options.items_a_trigger
         limits = BatchLimits(min(self.left, items), EVERYTHING if everything else self.options.bytes_a_trigger)
         taken = self._draining(spool).fill(before + 1, limits, self.options.poll_ms)
         if self.left != EVERYTHING:
             self.left = self.left - taken if taken else 0
+        self._begun_s = self._clock() if taken else self._begun_s
         return {**start, "batch": before + 1} if taken else start
+
+    def _holds(self, spool: DrainSpool) -> bool:
+        """Return True if fewer items wait than a batch should have, and the last batch is not long ago. Nothing is
+        reserved then.
+        """
+        least, longest_s = self.options.items_before_trigger, self.options.delay_ms / 1000
+        if not least or self.left != EVERYTHING or self._begun_s is None or self._clock() - self._begun_s >= longest_s:
+            return False
+        try:
+            return self._draining(spool).waiting() < least
+        except UnknownQueue:
+            return True  # it was deleted, and may come back
 
     def prepareForTriggerAvailableNow(self) -> None:
         self.left = self._draining(self._spool()).waiting()

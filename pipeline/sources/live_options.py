@@ -7,7 +7,7 @@ from enum import Enum
 
 from staniel.pipeline.sources.access import Access
 from staniel.pipeline.sources.connection import BlockingConnection, address
-from staniel.pipeline.sources.options import Options
+from staniel.pipeline.sources.options import Options, trigger_wait
 
 OF_SERVERS = {"servers", "serverTimeoutMs", "user", "tokenFile", "tls", "caFile", "certificateFile", "keyFile"}
 READING = OF_SERVERS | {
@@ -15,6 +15,8 @@ READING = OF_SERVERS | {
     "queues",
     "spoolPath",
     "maxItemsPerTrigger",
+    "minItemsPerTrigger",
+    "maxTriggerDelay",
     "maxBytesPerTrigger",
     "minPartitions",
     "connections",
@@ -28,6 +30,13 @@ WRITING = OF_SERVERS | {
     "guardPath",
     "appId",
     "maxItemsPerSecond",
+}
+KAFKAS_NAMES = {
+    "subscribe": "queues",
+    "maxOffsetsPerTrigger": "maxItemsPerTrigger",
+    "minOffsetsPerTrigger": "minItemsPerTrigger",
+    "topic": "queue",
+    "kafka.bootstrap.servers": "servers",
 }
 OF_STREAMS = {"checkpointLocation", "queryName"}  # Spark's own options, which it passes on
 NOT_HERE = {
@@ -51,7 +60,7 @@ class LiveOptions:
 
     def __init__(self, given: Mapping[str, str]) -> None:
         elsewhere = {name: where for name, where in NOT_HERE.items() if name not in self.KNOWN}
-        options = Options(given, self.KNOWN, "staniel", elsewhere)
+        options = Options(given, self.KNOWN, "staniel", elsewhere, KAFKAS_NAMES)
         self.options = options
         self.servers = options.names("servers") or ["127.0.0.1:22133"]
         for server in self.servers:
@@ -98,6 +107,7 @@ class DrainOptions(LiveOptions):
             raise ValueError("staniel needs the option queue or queues: what to drain")
         self.spool_path = options.demand("spoolPath", "a folder beside the checkpoint, for this query alone")
         self.items_a_trigger = options.number("maxItemsPerTrigger", 50_000, 1)
+        self.items_before_trigger, self.delay_ms = trigger_wait(options, "minItemsPerTrigger")
         self.bytes_a_trigger = max(1, options.bytes("maxBytesPerTrigger", 256 << 20))
         self.partitions = options.number("minPartitions", 2, 1)
         self.connections = options.number("connections", 8, 1)

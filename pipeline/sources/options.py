@@ -19,6 +19,9 @@ import msgspec
 Choice = TypeVar("Choice", bound=Enum)
 NOWHERE: Mapping[str, str] = MappingProxyType({})
 SIZE = re.compile(r"(\d+)\s*([kmgt]?)i?b?", re.IGNORECASE)
+DURATION = re.compile(r"(\d+)\s*([a-z]*)", re.IGNORECASE)
+MS_OF_UNITS = {"ms": 1, "": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+MAX_TRIGGER_DELAY_MS = 15 * 60_000  # as of Spark's Kafka source
 FACTORS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -31,11 +34,12 @@ class Options:
         known: set[str],
         source: str,
         elsewhere: Mapping[str, str] = NOWHERE,
+        aliases: Mapping[str, str] = NOWHERE,
     ) -> None:
-        """Check the names. `known` are the options in use, `elsewhere` other names, and where each is used. Raises
-        ValueError, because an option without effect would seem to have one.
+        """Check the names. `known` are the options in use, `elsewhere` other names, and where each is used; `aliases`
+        are second names of known options. Raises ValueError, because an option without effect would seem to have one.
         """
-        self._given = {name.lower(): value for name, value in given.items()}
+        self._given = without_aliases(given, aliases)
         self._source = source
         names = {name.lower(): name for name in known}
         others = {name.lower(): name for name in elsewhere}
@@ -81,6 +85,13 @@ class Options:
             raise ValueError(f"option {name} is a size like 64m, not {value!r}")
         return int(match[1]) * FACTORS[match[2].lower()]
 
+    def duration_ms(self, name: str, default: int) -> int:
+        """Return a time in ms: 500ms, 30s, 15m, 1h, 2d; a number alone is ms."""
+        match = DURATION.fullmatch(self.text(name, str(default)).strip())
+        if match is None or match[2].lower() not in MS_OF_UNITS:
+            raise ValueError(f"option {name} is a time like 30s or 15m, not {self.text(name)!r}")
+        return int(match[1]) * MS_OF_UNITS[match[2].lower()]
+
     def choice(self, name: str, default: Choice) -> Choice:
         value = self.text(name, str(default.value))
         for member in type(default):
@@ -106,6 +117,26 @@ class Options:
         if not isinstance(value, dict):
             raise ValueError(f"option {name} is a JSON object, not {value!r}")
         return value
+
+
+def without_aliases(given: Mapping[str, str], aliases: Mapping[str, str]) -> dict[str, str]:
+    """Return options by their own names, in small letters. Raises ValueError for one that is given by both names."""
+    values = {name.lower(): value for name, value in given.items()}
+    for alias, name in aliases.items():
+        if alias.lower() in values:
+            if name.lower() in values:
+                raise ValueError(f"options {alias} and {name} say the same: give one of them")
+            values[name.lower()] = values.pop(alias.lower())
+    return values
+
+
+def trigger_wait(options: Options, name: str) -> tuple[int, int]:
+    """Return how many rows a batch waits for, 0: for none, and how many ms it waits at most. Raises ValueError."""
+    if options.has("maxTriggerDelay") and not options.has(name):
+        raise ValueError(f"option maxTriggerDelay says how long {name} waits: give that too")
+    return options.number(name, 0, 1 if options.has(name) else 0), options.duration_ms(
+        "maxTriggerDelay", MAX_TRIGGER_DELAY_MS
+    )
 
 
 def as_option(names: Sequence[str]) -> str:

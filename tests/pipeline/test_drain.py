@@ -276,3 +276,33 @@ def test_what_was_stored_is_forgotten_and_nothing_else(tmp_path: Path) -> None:
         spool.forget(2)
     assert list(spool.batches()) == [3]
     assert sorted(path.suffix for path in tmp_path.iterdir() if path.name != "lock") == [".arrow"]
+
+
+def test_a_drain_waits_for_enough_items_or_long_enough_and_reserves_nothing_meanwhile(tmp_path: Path) -> None:
+    now_s = 0.0
+    with running(tmp_path / "server") as server:
+        address = server_address(server)
+        fill(address, "jobs", 10)
+        given = {"servers": address, "queue": "jobs", "spoolPath": str(tmp_path / "spool"), "pollTimeoutMs": "0"}
+        given |= {"minItemsPerTrigger": "5", "maxTriggerDelay": "1m"}
+        stream = LiveStream(DrainOptions(given), SCHEMA, lambda: now_s)
+        limit = stream.getDefaultReadLimit()
+        start = stream.initialOffset()
+        first = stream.latestOffset(start, limit)
+        assert first != start, "the first batch does not wait"
+        fill(address, "jobs", 4)
+        assert stream.latestOffset(first, limit) == first
+        connection = BlockingConnection(address)
+        assert connection.queue_items(["jobs"]) == {"jobs": 4}
+        fill(address, "jobs", 1)
+        second = stream.latestOffset(first, limit)
+        assert second != first and connection.queue_items(["jobs"]) == {"jobs": 0}
+        fill(address, "jobs", 1)
+        assert stream.latestOffset(second, limit) == second
+        now_s = 60.0
+        assert stream.latestOffset(second, limit) != second
+        connection.ask(memcache.Delete("jobs"))
+        now_s = 70.0
+        assert stream.latestOffset(third := {**second, "batch": second["batch"] + 1}, limit) == third
+        connection.close()
+        stream.stop()

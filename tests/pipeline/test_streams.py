@@ -260,7 +260,7 @@ def test_as_of_does_not_depend_on_where_a_file_is_cut(tmp_path: Path) -> None:
 
 def test_what_a_stream_would_not_obey_is_refused(tmp_path: Path) -> None:
     (tmp_path / "jobs").write_bytes(addx(b"a"))
-    for name, value in {"endingTimestamp": "5", "endingOffsets": "latest", "minPartitions": "2"}.items():
+    for name, value in {"endingTimestamp": "5", "endingOffsets": "latest"}.items():
         with pytest.raises(ValueError, match="a stream has no end"):
             stream_of(tmp_path, **{name: value})
     with pytest.raises(ValueError, match="queue and queuePattern"):

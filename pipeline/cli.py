@@ -103,6 +103,32 @@ def existing(_: click.Context, __: click.Parameter, spools: Any) -> Any:
 SPOOL = click.argument("spool", callback=existing)
 
 
+def existing_or_several(context: click.Context, parameter: click.Parameter, spool: str) -> str:
+    """Refuse a folder that does not exist, unless it is a pattern of folders, or has the place of a host's name."""
+    from staniel.pipeline.lake.globs import is_pattern
+
+    several = is_pattern(absolute(spool)) or "{host}" in spool
+    return absolute(spool) if several else str(existing(context, parameter, spool))
+
+
+def of_spools(command: Command) -> Command:
+    """Add the argument and options for one spool or several: the command gets them as `spool` and `several`, options
+    of the source.
+    """
+
+    @functools.wraps(command)
+    def given(*args: Any, hosts_file: str | None, ignore_unreachable: bool, **options: Any) -> Any:
+        several = {"hostsFile": hosts_file} if hosts_file else {}
+        several |= {"ignoreUnreachable": "true"} if ignore_unreachable else {}
+        return command(*args, several=several, **options)
+
+    given = click.option("--ignore-unreachable", is_flag=True, help="Leave out spools that cannot be read.")(given)
+    given = click.option(
+        "--hosts-file", callback=there, help="A file with a host a line, for SPOOL like /data/{host}/spool."
+    )(given)
+    return click.argument("spool", callback=existing_or_several)(given)
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def pipeline() -> None:
     """Run Spark jobs on journals and queues: archive, report, replay, drain, verify, pack, convert."""
@@ -227,7 +253,7 @@ def source_options(queues: tuple[str, ...], form: str, on_corrupt: str) -> dict[
 
 
 @pipeline.command(epilog="staniel pipeline archive /var/lib/staniel /srv/archive --queue jobs")
-@SPOOL
+@of_spools
 @click.argument("out")
 @QUEUES
 @FORMAT
@@ -235,31 +261,48 @@ def source_options(queues: tuple[str, ...], form: str, on_corrupt: str) -> dict[
 @click.option("--batch", default="", help="Journal bytes a batch, like 256m. [default: 128m for each core]")
 @on_spark
 def archive(
-    spool: str, out: str, queues: tuple[str, ...], form: str, on_corrupt: str, batch: str, **spark_options: Any
+    spool: str,
+    out: str,
+    several: dict[str, str],
+    queues: tuple[str, ...],
+    form: str,
+    on_corrupt: str,
+    batch: str,
+    **spark_options: Any,
 ) -> None:
     """Add new journal records of SPOOL to the Parquet tables in OUT, by queue and day.
 
-    Run it again to continue where it stopped, also after a kill.
+    Run it again to continue where it stopped, also after a kill. SPOOL may be a pattern like '/data/*/spool': then each
+    spool has a folder host=NAME in OUT.
     """
     with spark_on(**spark_options) as spark:
-        from staniel.pipeline.tasks.archive import archive as job
+        from staniel.pipeline.tasks.archive import archive_each as job
 
-        options = source_options(queues, form, on_corrupt) | ({"maxBytesPerTrigger": batch} if batch else {})
+        options = source_options(queues, form, on_corrupt) | several | ({"maxBytesPerTrigger": batch} if batch else {})
         rows = job(spark, spool, out, options, show_progress("records"), print_note)
     print_note(f"{rows:,} records added to {out}")
 
 
 @pipeline.command(epilog="staniel pipeline report /var/lib/staniel /srv/report")
-@SPOOL
+@of_spools
 @click.argument("out", default="report", type=click.Path(file_okay=False))
 @QUEUES
 @FORMAT
 @ON_CORRUPT
 @on_spark
-def report(spool: str, out: str, queues: tuple[str, ...], form: str, on_corrupt: str, **spark_options: Any) -> None:
+def report(
+    spool: str,
+    out: str,
+    several: dict[str, str],
+    queues: tuple[str, ...],
+    form: str,
+    on_corrupt: str,
+    **spark_options: Any,
+) -> None:
     """Write OUT/report.html with arrivals, depth, ages, waiting, redeliveries and sizes, and its plots as PNG.
 
-    The report names the figures that a format's records do not have.
+    The report names the figures that a format's records do not have. SPOOL may be a pattern like '/data/*/spool': then
+    the queues are named HOST/QUEUE.
     """
     from pathlib import Path
 
@@ -267,7 +310,7 @@ def report(spool: str, out: str, queues: tuple[str, ...], form: str, on_corrupt:
     from staniel.pipeline.report.page import HEADS, cells, write
 
     with spark_on(**spark_options) as spark:
-        figures = gather(spark, spool, source_options(queues, form, on_corrupt))
+        figures = gather(spark, spool, source_options(queues, form, on_corrupt) | several)
     for row in figures.rows:
         click.echo(", ".join(f"{head} {cell}" for head, cell in zip(HEADS, cells(row), strict=True)))
     for path in write(figures, Path(out)):

@@ -4,17 +4,20 @@ sizes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from staniel.pipeline.formats.adapters import list_segments
+from staniel.pipeline.formats.adapters import FORMATS, list_segments
+from staniel.pipeline.formats.base import FormatAdapter
 from staniel.pipeline.lake.folders import folder
 from staniel.pipeline.report.tables import OF_FORMAT, ReportTables
 from staniel.pipeline.sources.journal_options import JournalOptions
 from staniel.pipeline.sources.planning import check_wanted
+from staniel.pipeline.sources.spool_plans import common_format, plan_spools
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -76,13 +79,12 @@ class ReportFigures(Struct, frozen=True):
 def gather(spark: SparkSession, path: str, given: Mapping[str, str]) -> ReportFigures:
     """Run the jobs. Payloads are not read. Raises ValueError, and what reading raises."""
     options = JournalOptions({**given, "path": path})
-    place = folder(options.path)
-    form, queues = list_segments(place, options.format)
-    check_wanted(place, options, form, queues)
+    form, size_of = _sizes_of_several(options) if options.is_several else _sizes(options)
 
     def view(name: str) -> DataFrame:
         chosen = {**given, "view": name, "includeValue": "false", "format": form.name}
-        return spark.read.format("staniel-journal").options(**chosen).load(path)
+        rows: DataFrame = spark.read.format("staniel-journal").options(**chosen).load(path)
+        return _by_host(rows) if options.has_host else rows
 
     tables = OF_FORMAT[form.name](view)
     begin, end = _span(tables.moves)
@@ -91,9 +93,8 @@ def gather(spark: SparkSession, path: str, given: Mapping[str, str]) -> ReportFi
     held, held_ages = _held(tables.held, end)
     ever, sizes, deliveries = _ever(tables.ever)
     waited, waits = _waits(tables.waits)
-    size_of = {name: sum(segment.bytes for segment in segments) for name, segments in queues.items()}
     names = size_of if form.by_queue else counts | held | ever
-    lines = tables.lines or [(name, name, name) for name in sorted(names) if name in options.queues]
+    lines = tables.lines or [(name, name, name) for name in sorted(names)]
     rows = [
         _row(line, size_of.get(queue), counts.get(queue, []), held.get(reader), ever.get(queue), waited.get(queue))
         for line, queue, reader in lines
@@ -104,6 +105,37 @@ def gather(spark: SparkSession, path: str, given: Mapping[str, str]) -> ReportFi
     return ReportFigures(
         path, form.name, begin, end, step_s, rows, series, sizes, held_ages, deliveries, waits, tables.unknown
     )
+
+
+def _sizes(options: JournalOptions) -> tuple[FormatAdapter, dict[str, int]]:
+    """Return the format, and the bytes of each selected queue. Raises ValueError."""
+    place = folder(options.path)
+    form, queues = list_segments(place, options.format)
+    check_wanted(place, options, form, queues)
+    selected = {name: segments for name, segments in queues.items() if not form.by_queue or name in options.queues}
+    return form, {name: sum(segment.bytes for segment in segments) for name, segments in selected.items()}
+
+
+def _sizes_of_several(options: JournalOptions) -> tuple[FormatAdapter, dict[str, int]]:
+    """Return the format, and the bytes of each selected queue, named HOST/QUEUE. Raises SpoolUnreachable,
+    ValueError.
+    """
+    plans, sizes = plan_spools(options), Counter[str]()
+    for plan in plans:
+        for part in plan.parts:
+            sizes[f"{plan.spool.host}/{part.queue}" if options.has_host else part.queue] += part.bytes
+    return FORMATS[common_format(plans)](), dict(sizes)
+
+
+def _by_host(rows: DataFrame) -> DataFrame:
+    """Return rows whose queues have the names of their hosts."""
+    from pyspark.sql import functions as F
+
+    named = {"queue": F.concat_ws("/", "host", "queue")}
+    if "reader" in rows.columns:
+        own = F.col("reader").isin("") | (F.col("reader") == F.col("queue"))
+        named["reader"] = F.when(own, F.lit("")).otherwise(F.col("reader"))
+    return rows.withColumns(named).drop("host")
 
 
 def _span(moves: DataFrame) -> tuple[datetime | None, datetime | None]:

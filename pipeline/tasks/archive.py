@@ -16,18 +16,25 @@ import pyarrow as pa
 from msgspec import Struct
 from pyspark.sql.streaming.datasource import ReadMaxBytes
 
-from staniel.pipeline.lake.folders import FileVanished, absolute
+from staniel.pipeline.formats.base import CorruptJournal
+from staniel.pipeline.lake.folders import FileVanished, absolute, below
 from staniel.pipeline.lake.lake import Gap, Lake, LedgerEntry, lake_folder_of
+from staniel.pipeline.lake.names import partition_name
 from staniel.pipeline.lake.parquet import ParquetTables
 from staniel.pipeline.sources.journal import columns_of
 from staniel.pipeline.sources.journal_options import JournalOptions
 from staniel.pipeline.sources.journal_stream import LOG, TRIES, JournalStream, Offset, PinnedPartition
+from staniel.pipeline.sources.options import as_option
+from staniel.pipeline.sources.planning import no_queue
+from staniel.pipeline.sources.spool_plans import check_reachable, common_format, look_at_spools
+from staniel.pipeline.sources.spools import SpoolUnreachable
 from staniel.pipeline.tasks.summarise import run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CLOCK = "asOf"
+OF_SEVERAL = {"hostsFile", "ignoreUnreachable", "hostColumn", "queue", "queues", "queuePattern", "format"}
 TASK_BYTES = 128 << 20  # of journal, for each task that can run at the same time
 DAY_MS = 86_400_000
 
@@ -49,6 +56,44 @@ class WrittenPart(Struct, frozen=True):
     files: list[str]
     days: dict[str, int]
     counts: dict[str, int]
+
+
+def archive_each(
+    spark: SparkSession,
+    path: str,
+    out: str,
+    given: Mapping[str, str],
+    tell: Tell,
+    warn: Callable[[str], None] = LOG.warning,
+) -> int:
+    """Archive several spools, each into a folder of its own, `OUT/host=NAME`; one path alone into OUT. Return the
+    number of rows. Nothing is written if a spool cannot be read, unless `given` says to ignore that.
+    """
+    options, out = JournalOptions({**given, "path": path}), absolute(out)
+    if not options.is_several:
+        return archive(spark, options.path, out, given, tell, warn)
+    plans = look_at_spools(options)
+    check_reachable(plans, options.ignores_unreachable)
+    readable = [plan for plan in plans if not plan.error]
+    form = common_format(readable)
+    names = {name for plan in readable for name in plan.queues}
+    if unmet := options.queues.unmet(names):
+        raise ValueError(no_queue(unmet[0], f"any of {len(readable)} spools", names))
+    plain = {name: value for name, value in given.items() if name not in OF_SEVERAL}
+    rows = 0
+    for plan in readable:
+        chosen = sorted(name for name in plan.queues if name in options.queues)
+        if not chosen:
+            continue
+        one = {**plain, "format": form} | ({"queues": as_option(chosen)} if options.queues.named else {})
+        where = below(out, f"host={partition_name(plan.spool.host)}")
+        try:
+            rows += archive(spark, plan.spool.path, where, one, tell, warn)
+        except (FileVanished, CorruptJournal, OSError) as error:
+            if not options.ignores_unreachable:
+                raise SpoolUnreachable(f"{plan.spool.describe()}: {error}") from None
+            warn(f"{plan.spool.describe()} is left out: {error}")
+    return rows
 
 
 def archive(

@@ -7,8 +7,10 @@ import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
 
@@ -17,10 +19,12 @@ from staniel.journal.copy_mark import UNFINISHED, VERSION
 from staniel.journal.libkestrel.records import SEGMENT_MAGIC, encode_put
 from staniel.pipeline.lake.folders import FileVanished, LocalFolder, folder
 from staniel.pipeline.lake.globs import is_pattern, match_folders
+from staniel.pipeline.report.figures import gather
 from staniel.pipeline.sources.journal import JournalSource, SpoolsReader, columns_of
 from staniel.pipeline.sources.journal_options import JournalOptions
 from staniel.pipeline.sources.journal_partition import SharedPartition
 from staniel.pipeline.sources.spools import SpoolUnreachable, list_spools
+from staniel.pipeline.tasks import archive as archive_module
 from staniel.queues.item import Item
 from tests.support.records import NOW_MS, addx
 
@@ -342,6 +346,59 @@ def test_patterns_in_an_object_store(bucket: str, data: Path) -> None:
         rows_of(base.format("none/*/x"))
     (bad,) = rows_of(base.format("none/*/x"), view="spools")
     assert "testing" not in str(bad)
+
+
+@pytest.fixture
+def archived_each(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., tuple[int, list[str]]]:
+    """Runs the archive job over several spools with its tasks in this process: how many rows, and what it warned of."""
+    monkeypatch.setattr(archive_module, "run", lambda spark, tasks, work, _: list(map(work, tasks)))
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
+
+    def job(path: object, **given: str) -> tuple[int, list[str]]:
+        warned: list[str] = []
+        out = str(tmp_path / "lake")
+        return archive_module.archive_each(spark, str(path), out, given, lambda _: None, warned.append), warned
+
+    return job
+
+
+def test_an_archive_of_several_spools_has_a_folder_for_each_and_goes_on(
+    data: Path, tmp_path: Path, archived_each: Callable[..., tuple[int, list[str]]]
+) -> None:
+    assert archived_each(data / "*" / "spool") == (6, [])
+    (data / "web2" / "spool" / "rare").write_bytes(addx(b"rare"))
+    assert archived_each(data / "*" / "spool", queues="rare,mai*") == (1, [])
+    assert archived_each(data / "*" / "spool") == (0, [])
+    rows = ds.dataset(str(tmp_path / "lake"), partitioning="hive").to_table().to_pylist()
+    assert sorted((row["host"], row["value"]) for row in rows) == sorted([*EVERY, ("web2", b"rare")])
+    assert (tmp_path / "lake" / "host=web1" / "_archive" / "ledger.json").exists()
+    with pytest.raises(ValueError, match="there is no queue none in any of 3 spools"):
+        archived_each(data / "*" / "spool", queue="none")
+
+
+def test_an_archive_writes_nothing_if_a_spool_cannot_be_read_unless_that_is_ignored(
+    data: Path, tmp_path: Path, archived_each: Callable[..., tuple[int, list[str]]], caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "hosts").write_text("web1\nweb3\nweb2\n")
+    given = {"hostsFile": str(tmp_path / "hosts")}
+    with pytest.raises(SpoolUnreachable, match="of host web3: there is no folder"):
+        archived_each(data / "{host}" / "spool", **given)
+    assert not (tmp_path / "lake").exists()
+    with caplog.at_level(logging.WARNING):
+        assert archived_each(data / "{host}" / "spool", **given, ignoreUnreachable="true") == (4, [])
+    assert "of host web3 is left out" in caplog.text
+    assert archived_each(data / "web1" / "spool")[0] == 2, "one path alone has no folder of its own"
+    assert (tmp_path / "lake" / "queue=jobs").is_dir()
+
+
+def test_spark_reports_several_spools_by_host_and_queue(spark: SparkSession, data: Path) -> None:
+    (data / "web1" / "spool" / "jobs").write_bytes(addx(b"a") + addx(b"b") + b"\1")
+    figures = gather(spark, f"{data}/*/spool", {"queue": "jobs"})
+    assert {row.queue: (row.added, row.depth) for row in figures.rows} == {
+        "web1/jobs": (2, 1),
+        "web2/jobs": (1, 1),
+        "web10/jobs": (1, 1),
+    }
 
 
 def test_spark_loads_lists_patterns_and_files(spark: SparkSession, data: Path, tmp_path: Path) -> None:

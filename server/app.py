@@ -12,27 +12,23 @@ from functools import partial
 import trio
 
 from staniel.broker.broker import Broker
-from staniel.broker.config.addresses import format_address
 from staniel.broker.config.load import Config, ConfigError
-from staniel.broker.events import EventSink, Level
+from staniel.broker.events import Level
 from staniel.broker.recovery import RecoveryProgress, RecoverySummary
 from staniel.broker.status import ServerStatus
-from staniel.broker.users import Logins, is_unguarded, network_refusal, open_addresses
+from staniel.broker.users import Logins
 from staniel.broker.version import VERSION
 from staniel.compiled import BUILD
-from staniel.journal.disk.ballast import BALLAST_BYTES_MAX
-from staniel.journal.disk.file_system import FileSystemFlaw
 from staniel.journal.disk.fs import AlreadyLocked, FilesMisplaced
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.disk.refusals import described, remedy
 from staniel.journal.group_commit import JournalFailure
 from staniel.journal.kestrel.files import OWN_FOLDER
 from staniel.journal.spool import LOCK, SpoolError
-from staniel.journal.workq.files import SEGMENT_BYTES
 from staniel.server import heap, signals
 from staniel.server.clock import ServerClock, steady_ms
 from staniel.server.connection_limits import Reserve
-from staniel.server.file_systems import check_file_systems, check_reload, flaws, report_flaws
+from staniel.server.file_systems import check_file_systems, flaws, report_flaws
 from staniel.server.gc_policy import GcPolicy
 from staniel.server.hub import Hub
 from staniel.server.interfaces import Security
@@ -40,14 +36,15 @@ from staniel.server.keepalive import spare_slow_readers
 from staniel.server.listener import Endpoint
 from staniel.server.log import ServerLog
 from staniel.server.loop import Loop
-from staniel.server.machine import ListeningSocket, SystemMachine, file_bytes_max, own_name, raise_file_limit
-from staniel.server.outlet import Outlet, OutletStream
+from staniel.server.machine import ListeningSocket, SystemMachine, own_name
+from staniel.server.outlet import Outlet, OutletStream, say
 from staniel.server.process import ProcessReader
 from staniel.server.progress import Display, megabytes
 from staniel.server.reopening import ReopenWait
 from staniel.server.secret_files import watch_secrets
 from staniel.server.sockets import PORT_HINT, BoundSockets, StartError
 from staniel.server.spool_socket import allowed_clients
+from staniel.server.start_checks import allow_files, check_again, check_file_size, check_network
 from staniel.server.start_notice import StartFs, StartNotice
 from staniel.server.supervisor import Supervisor
 from staniel.server.sync_thread import close_apart
@@ -55,7 +52,6 @@ from staniel.server.sync_thread import close_apart
 BACKLOG = 1024
 LOOKS = 48  # checks of the open files, some at a time, after a failure
 MISPLACED = 3  # exit code: a supervisor that restarts the server would make a new spool in place of the old one
-CLIENTS_MIN = 16  # a limit of 64 open files leaves this many for clients
 
 
 def greeting(bound: BoundSockets, config: Config, summary: RecoverySummary, took_ms: int) -> str:
@@ -88,9 +84,7 @@ async def serve(load: Callable[[], Config], log: ServerLog) -> None:
         return
     log.open(config.server.log_level, config.server.log_format)
     report = log.report
-    journals, clients = raise_file_limit()
-    if clients < CLIENTS_MIN:
-        raise StartError(f"only {4 * clients} files may be open, at least {4 * CLIENTS_MIN} are needed (ulimit -n)")
+    journals, clients = allow_files()
     is_limited = check_file_size(config)
     check_network(config, report)
     fs_flaws = flaws(config, OsFs(), os.environ)
@@ -112,42 +106,6 @@ async def serve(load: Callable[[], Config], log: ServerLog) -> None:
             report(Level.WARNING, "admin.no_socket", why=error.strerror, hint=hint)
         await open_service(config, broker, bound, clients, log, supervisor, notice)
     report(Level.INFO, "server.stopped", **broker.status.stop_cause)
-
-
-def check_file_size(config: Config) -> bool:
-    """Check that files may grow as large as a journal, or a segment of the command log, does before it is rotated.
-    Returns whether there is a limit. Raises StartError.
-    """
-    most = file_bytes_max()
-    sizes = [max(queue.max_memory_bytes, queue.default_journal_bytes) for queue in config.resolved.values()]
-    if config.all_addresses("workq"):
-        sizes.append(config.workq.cmdlog_seg_bytes or SEGMENT_BYTES)
-    needed = max(sizes) + BALLAST_BYTES_MAX
-    if 0 <= most < needed:
-        why = f"a file may have at most {most} bytes, and journals need {needed} before they are rotated"
-        settings = "max_memory_size, default_journal_size and cmdlog_seg_size"
-        raise StartError(f"{why}; raise ulimit -f (LimitFSIZE=), or lower {settings}")
-    return most >= 0
-
-
-def check_network(config: Config, report: EventSink) -> None:
-    """Check that a server open to other machines authenticates its clients, unless the settings allow it without.
-    Raises StartError.
-    """
-    if not is_unguarded(config):
-        return
-    if why := network_refusal(config):
-        raise StartError(why)
-    where = ", ".join(format_address(address) for address in open_addresses(config))
-    hint = "give [users] or [tls] client_certificates; see docs/security.md"
-    report(Level.WARNING, "network.open", address=where, hint=hint)
-
-
-def check_again(known_flaws: dict[str, FileSystemFlaw], config: Config) -> None:
-    """Refuse a reload of settings with which a server would not start. Raises ConfigError."""
-    check_reload(known_flaws, config)
-    if why := network_refusal(config):
-        raise ConfigError("", why)
 
 
 async def open_service(
@@ -314,8 +272,3 @@ def last_line(error: Exception) -> str:
             hint = "give it more, or less to max_memory_size_total and max_pending_size_total, then start again"
             return f"out of memory; nothing was acknowledged since; {hint}"
     return str(error)
-
-
-def say(text: str) -> None:
-    """Print on standard output, if it is open and takes the text at once."""
-    Outlet(1).write(f"{text}\n".encode("utf-8", "backslashreplace"))

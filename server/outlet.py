@@ -133,3 +133,8 @@ class OutletStream(io.TextIOBase):
 
 def do_nothing() -> None:
     """Do nothing, as the default of `on_held`: the next line tries again."""
+
+
+def say(text: str) -> None:
+    """Print on standard output, if it is open and takes the text at once."""
+    Outlet(1).write(f"{text}\n".encode("utf-8", "backslashreplace"))

@@ -40,7 +40,7 @@ class ChangeMark:
         self.is_set = True
         self.is_lost = False  # the folder was removed, renamed or unmounted: the mark stays set
 
-    def take(self) -> bool:
+    def take_news(self) -> bool:
         """Return True if the folder may have changed since the last call."""
         self._watch.receive()
         was_set = self.is_set

@@ -206,7 +206,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         self._mark = self._make_mark()  # each time: another folder may be there now
         if self._mark is not None:
-            self._mark.take()  # what changes from now on is seen the next time
+            self._mark.take_news()  # what changes from now on is seen the next time
         self._looked_s = self._clock()
         end = self._retry_end_of_batch(start, budget)
         self._idle = start if end == start else None
@@ -216,7 +216,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return True if there is nothing new, without looking at the files."""
         if self._idle is None or self._mark is None or self.target is not None:
             return False
-        if self._mark.take() or self._clock() - self._looked_s >= LOOK_ANYWAY_S:
+        if self._mark.take_news() or self._clock() - self._looked_s >= LOOK_ANYWAY_S:
             self._idle = None
             return False
         return self._idle == start

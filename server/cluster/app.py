@@ -23,7 +23,6 @@ from staniel.journal.disk.fs import Fs
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.kestrel.files import OWN_FOLDER
 from staniel.journal.spool import LOCK, lock_spool
-from staniel.server import app
 from staniel.server.clock import ServerClock, steady_ms
 from staniel.server.cluster.driver import Driver, MemberStopped, MustBeginAnew
 from staniel.server.cluster.leading import LeaderService
@@ -31,12 +30,14 @@ from staniel.server.cluster.member_process import MemberProcess, Parts, begin_an
 from staniel.server.file_systems import check_file_systems, flaws, report_flaws
 from staniel.server.gc_policy import GcPolicy
 from staniel.server.log import ServerLog
-from staniel.server.machine import SystemMachine, own_name, raise_file_limit
+from staniel.server.machine import SystemMachine, own_name
+from staniel.server.outlet import say
 from staniel.server.process import ProcessReader
 from staniel.server.progress import Display
 from staniel.server.reopening import ReopenWait
 from staniel.server.sockets import BoundSockets, StartError
 from staniel.server.spool_socket import allowed_clients
+from staniel.server.start_checks import allow_files, check_again, check_file_size, check_network
 from staniel.server.start_notice import StartFs, StartNotice
 from staniel.server.supervisor import Supervisor
 from staniel.server.sync_thread import close_apart
@@ -66,7 +67,7 @@ class LeaderMaker(Struct):
         broker.group.open_files.wait = ReopenWait(report, time.sleep)
         broker.health.disk.file_systems = self.flaws
         broker.process = ProcessReader()
-        broker.check_reload = partial(app.check_again, self.flaws)
+        broker.check_reload = partial(check_again, self.flaws)
         broker.wall.read_notes(self.clock.read, self.clock.now_ms())
         display = Display(report, steady_ms, sys.stderr)
 
@@ -92,11 +93,9 @@ async def serve_member(load: Callable[[], Config], log: ServerLog) -> None:
     """Run until a signal or `shutdown`, or begin anew. Raises what `staniel.server.app.serve` does."""
     config = load()
     log.open(config.server.log_level, config.server.log_format)
-    journals, clients = raise_file_limit()
-    if clients < app.CLIENTS_MIN:
-        raise StartError(f"only {4 * clients} files may be open, at least {4 * app.CLIENTS_MIN} are needed (ulimit -n)")
-    is_limited = app.check_file_size(config)
-    app.check_network(config, log.report)
+    journals, clients = allow_files()
+    is_limited = check_file_size(config)
+    check_network(config, log.report)
     fs_flaws = flaws(config, OsFs(), os.environ)
     check_file_systems(config, fs_flaws)
     report_flaws(fs_flaws, log.report)
@@ -120,7 +119,7 @@ async def serve_member(load: Callable[[], Config], log: ServerLog) -> None:
         cluster = config.cluster
         where = ", ".join(own_name(sock) for sock, _ in bound.sockets)
         hello = f"staniel member {cluster.member} of {cluster.name} listens on {where}, for members on {cluster.listen}"
-        app.say(hello)
+        say(hello)
         supervisor.notify("READY=1", f"STATUS={hello}")
         await process.run()
     ending = process.ending

@@ -19,7 +19,6 @@ import time
 from pathlib import Path
 from random import sample
 from tempfile import gettempdir
-from typing import IO
 
 DEFAULT_PORT = "22133"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -73,7 +72,7 @@ def comparable(line: str) -> str:
 
 
 PORTS = range(20_000, 32_000)  # below those that the system gives to connections
-_held: list[IO[str]] = []
+_held: list[int] = []  # descriptors of their locks
 
 
 def free_port() -> int:
@@ -81,12 +80,12 @@ def free_port() -> int:
     folder = Path(gettempdir(), "staniel-test-ports")
     folder.mkdir(exist_ok=True)
     for port in sample(PORTS, len(PORTS)):
-        lock = open(folder / str(port), "w")
+        lock = os.open(folder / str(port), os.O_CREAT | os.O_RDWR)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             socket.create_server(("127.0.0.1", port)).close()
         except OSError:
-            lock.close()
+            os.close(lock)
             continue
         _held.append(lock)
         return port

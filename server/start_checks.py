@@ -1,4 +1,4 @@
-"""What a start checks before it opens a spool, standing alone or as a member of a cluster."""
+"""Checks before a start opens a spool, standing alone or as a member of a cluster."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The cost of a poll of a Spark stream over many queues in which nothing has changed, without Spark.
 
 A poll is what Spark's runner does: it reads the offset from JSON, asks the stream, and writes the answer as JSON.
-Processor time is this process's own and the kernel's on its behalf. `look` is a poll that has to list the folder.
+Processor time is this process's own and the kernel's on its behalf. A look is a poll that has to list the folder.
 """
 
 from __future__ import annotations

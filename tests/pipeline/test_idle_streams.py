@@ -181,13 +181,13 @@ def test_a_mark_stays_set_once_its_folder_is_gone_or_its_watch_is_closed(tmp_pat
         marks.append(watch.mark(str(tmp_path / name)))
     gone, moved, kept = marks
     assert gone is not None and moved is not None and kept is not None
-    assert [mark.take() for mark in (gone, moved, kept)] == [True] * 3
-    assert [mark.take() for mark in (gone, moved, kept)] == [False] * 3
+    assert [mark.take_news() for mark in (gone, moved, kept)] == [True] * 3
+    assert [mark.take_news() for mark in (gone, moved, kept)] == [False] * 3
     (tmp_path / "a").rmdir()
     (tmp_path / "b").rename(tmp_path / "d")
-    assert [mark.take() for mark in (gone, gone, moved, moved, kept)] == [True, True, True, True, False]
+    assert [mark.take_news() for mark in (gone, gone, moved, moved, kept)] == [True, True, True, True, False]
     watch.close()
-    assert kept.take() and kept.take()
+    assert kept.take_news() and kept.take_news()
     assert watch.mark(str(tmp_path)) is None and FolderWatch().mark(str(tmp_path / "none")) is None
 
 

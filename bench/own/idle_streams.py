@@ -83,7 +83,7 @@ def measure(folder: Path, spools: int, queues: int, rounds: int) -> PollCost:
     text = json.dumps(end)
     assert stream.latestOffset(end, limit) == end
 
-    def list_folder() -> None:
+    def look_at_files() -> None:
         clock.now_s += LOOK_ANYWAY_S
         assert stream.latestOffset(end, limit) == end
 
@@ -91,7 +91,7 @@ def measure(folder: Path, spools: int, queues: int, rounds: int) -> PollCost:
         assert len(json.dumps(json.loads(text))) == len(text)
 
     starts = [json.loads(text) for _ in range(rounds)]
-    look_ms = timed_ms(list_folder, max(3, rounds // 10))
+    look_ms = timed_ms(look_at_files, max(3, rounds // 10))
     idle_ms = timed_ms(lambda: stream.latestOffset(starts.pop(), limit), rounds)
     return PollCost(queues, spools, timed_ms(convert, rounds), idle_ms, look_ms)
 

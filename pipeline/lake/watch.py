@@ -1,5 +1,5 @@
-"""Marks of change for local folders: Linux tells (inotify) whether any file of a folder has changed, so that a stream
-without news need not look at thousands of files.
+"""Marks of change for local folders: Linux tells (inotify) which files of a folder have changed, so that a stream
+need not look at thousands of others.
 
 Only file systems of this machine tell everything: on a network's, changes by other machines are not seen. A file that
 is changed through a link from another folder is not seen either, so users of a mark look by themselves now and then.
@@ -33,19 +33,29 @@ LOCAL_FILE_SYSTEMS = {
 
 
 class ChangeMark:
-    """The mark of one folder. It is set at first."""
+    """The mark of one folder: which names have changed. At first that may be any."""
 
     def __init__(self, watch: FolderWatch) -> None:
         self._watch = watch
-        self.is_set = True
-        self.is_lost = False  # the folder was removed, renamed or unmounted: the mark stays set
+        self._names: set[str] | None = None  # None: any may have changed
+        self._is_lost = False  # the folder was removed, renamed or unmounted
 
-    def take_news(self) -> bool:
-        """Return True if the folder may have changed since the last call."""
+    def take_names(self) -> set[str] | None:
+        """Return the names that have changed since the last call; None: it may be any."""
         self._watch.receive()
-        was_set = self.is_set
-        self.is_set = self.is_lost
-        return was_set
+        names = self._names
+        self._names = None if self._is_lost else set()
+        return names
+
+    def add_name(self, name: str) -> None:
+        if self._names is not None:
+            self._names.add(name)
+
+    def forget_names(self) -> None:
+        self._names = None
+
+    def lose_folder(self) -> None:
+        self._names, self._is_lost = None, True
 
 
 class FolderWatch:
@@ -62,31 +72,32 @@ class FolderWatch:
         number = LIBC.inotify_add_watch(self._fd, os.fsencode(path), ctypes.c_uint32(WANTED))
         if number < 0:
             return None
-        mark = self._marks.setdefault(number, ChangeMark(self))
-        mark.is_set = True
-        return mark
+        return self._marks.setdefault(number, ChangeMark(self))
 
     def receive(self) -> None:
-        """Set the marks of folders that have changed."""
+        """Tell the marks what has changed."""
         while data := self._read():
             at = 0
             while at < len(data):
                 number, mask, _, name_bytes = EVENT.unpack_from(data, at)
-                at += EVENT.size + name_bytes
-                self._note_change(number, mask)
+                at += EVENT.size
+                name = data[at : at + name_bytes].rstrip(b"\0")
+                at += name_bytes
+                self._note_change(number, mask, os.fsdecode(name))
 
-    def _note_change(self, number: int, mask: int) -> None:
+    def _note_change(self, number: int, mask: int, name: str) -> None:
         if mask & OVERFLOWN:
             for each_mark in self._marks.values():
-                each_mark.is_set = True
+                each_mark.forget_names()
             return
         mark = self._marks.get(number)
         if mark is None:
             return  # of a folder whose watch has ended
-        mark.is_set = True
         if mask & ENDS:
-            mark.is_lost = True
+            mark.lose_folder()
             del self._marks[number]
+        else:
+            mark.add_name(name)
 
     def _read(self) -> bytes:
         try:
@@ -95,9 +106,9 @@ class FolderWatch:
             return b""
 
     def close(self) -> None:
-        """Stop watching; the marks stay set."""
+        """Stop watching: from now on any name may have changed."""
         for mark in self._marks.values():
-            mark.is_set = mark.is_lost = True
+            mark.lose_folder()
         self._marks.clear()
         if self._fd >= 0:
             os.close(self._fd)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping, Sequence
+from copy import copy
 from typing import Any
 
 import pyarrow as pa
@@ -110,8 +111,10 @@ def format_of_spools(options: JournalOptions) -> str:
     SpoolUnreachable for one before it that cannot be read, unless it is to be ignored.
     """
     spools, failed = options.spools(), list[SpoolPlan]()
+    listing = copy(options)
+    listing.view = "spools"  # without parts, for which times would be looked up in the files
     for spool in spools:
-        plan = look_at_spool(spool, options)
+        plan = look_at_spool(spool, listing)
         if plan.queues:
             return plan.form
         if plan.error:

@@ -31,6 +31,7 @@ from staniel.pipeline.formats.adapters import list_segments
 from staniel.pipeline.formats.base import BatchEnd, CorruptJournal, FormatAdapter, JournalSegment, OnCorrupt, Part
 from staniel.pipeline.lake.folders import FileVanished, Folder, FolderMissing, LocalFolder, below, folder
 from staniel.pipeline.lake.lake import ReadMark
+from staniel.pipeline.lake.names import shown_name
 from staniel.pipeline.lake.watch import ChangeMark, FolderWatch
 from staniel.pipeline.sources.journal_options import Begin, JournalOptions
 from staniel.pipeline.sources.journal_partition import JournalPartition, put_together, read_part
@@ -149,6 +150,8 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._mark: ChangeMark | None = None
         self._idle: Offset | None = None  # nothing was unread behind this offset
         self._looked_s = 0.0
+        self._changed: set[str] | None = None  # files that have changed since the last look; None: it may be any
+        self._verified: dict[str, Any] = {}  # offsets that the last looks have found in their files
         self.target: Offset | None = None
         self.lost: dict[str, int | None] = {}  # items that the last offset skips, by queue; None: unknown number
 
@@ -204,11 +207,14 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self.is_idle(start):
             self.counted = 0
             return start
-        self._mark = self._make_mark()  # each time: another folder may be there now
-        if self._mark is not None:
-            self._mark.take_news()  # what changes from now on is seen the next time
+        mark = self._make_mark()  # each time: another folder may be there now
+        if mark is not self._mark:
+            self._mark, self._changed = mark, None
+        self._collect_changes()
         self._looked_s = self._clock()
         end = self._retry_end_of_batch(start, budget)
+        self._verified.update(end)
+        self._changed = None if self._mark is None else set()  # later changes wait in the mark
         self._idle = start if end == start else None
         return end
 
@@ -216,10 +222,27 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return True if there is nothing new, without looking at the files."""
         if self._idle is None or self._mark is None or self.target is not None:
             return False
-        if self._mark.take_news() or self._clock() - self._looked_s >= LOOK_ANYWAY_S:
+        if self._collect_changes() or self._clock() - self._looked_s >= LOOK_ANYWAY_S:
             self._idle = None
             return False
         return self._idle == start
+
+    def _collect_changes(self) -> bool:
+        """Add what has changed since the last call. Return True if anything may have changed since the last look."""
+        names = self._mark.take_names() if self._mark is not None else None
+        if names is None or self._changed is None:
+            self._changed = None
+            return True
+        self._changed |= {shown_name(name) for name in names}
+        return bool(self._changed)
+
+    def _is_unchanged(self, queue: str, segments: list[JournalSegment], start: Offset) -> bool:
+        """Return True if nothing of a queue is unread, without opening a file: an earlier look has found the offset in
+        the last file, which has not changed since.
+        """
+        if self._changed is None or queue not in start or self._verified.get(queue) != start[queue]:
+            return False
+        return segments[-1].file not in self._changed and is_at_end(segments, start[queue])
 
     def _make_mark(self) -> ChangeMark | None:
         place = folder(self.options.path)
@@ -319,7 +342,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges = [
             self._ahead(place, form, queue, listed, start)
             for queue, listed in sorted(queues.items())
-            if listed and not is_at_end(listed, start.get(queue)) and not self._has_reached(queue, start)
+            if listed and not self._is_unchanged(queue, listed, start) and not self._has_reached(queue, start)
         ]
         return place, form, queues, ranges
 
@@ -513,10 +536,8 @@ def budget_of(options: JournalOptions, limit: ReadLimit, is_endless: bool) -> Re
 
 def is_at_end(segments: list[JournalSegment], offset: Any) -> bool:
     """Return True if an offset is the end of a queue's last file, which its id identifies."""
-    if offset is None or not segments[-1].id:
-        return False
     last, place = segments[-1], from_json(offset)
-    return (place.at, place.file, place.id) == (last.end, last.file, last.id)
+    return bool(last.id) and (place.at, place.file, place.id) == (last.end, last.file, last.id)
 
 
 def progress_of(unread_bytes: dict[str, int], **more: Any) -> dict[str, Any]:

@@ -75,11 +75,11 @@ class SpoolStreams(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> Offset:
         """Return the first offset. Raises SpoolUnreachable; ValueError for a queue that is in none of the spools."""
-        names = {name for _, some in self._gather(lambda reached: self._queues_of(reached.spool)) for name in some}
+        names = {name for _, some in self._ask_each(lambda reached: self._queues_of(reached.spool)) for name in some}
         if unmet := self.options.queues.unmet(names):
             raise ValueError(no_queue(unmet[0], f"any of {len(self._reached)} spools", names))
         # The selected queues may all be in other spools, so each stream is asked without that check.
-        return {host: begin for host, begin in self._gather(lambda reached: reached.stream.first_offset()) if begin}
+        return {host: begin for host, begin in self._ask_each(lambda reached: reached.stream.first_offset()) if begin}
 
     def _queues_of(self, spool: SpoolRef) -> set[str]:
         place = folder(spool.path)
@@ -107,7 +107,7 @@ class SpoolStreams(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._check_present(start)
         limits: dict[str, ReadBudget] = {}
         if budget not in (ALL, COUNTED):
-            sizes = dict(self._gather(lambda reached: reached.stream.unread(start.get(reached.spool.host, {}))))
+            sizes = dict(self._ask_each(lambda reached: reached.stream.unread(start.get(reached.spool.host, {}))))
             hosts, in_bytes = list(sizes), [size for size, _ in sizes.values()]
             in_files = [files for _, files in sizes.values()]
             shares = [shared(budget.bytes, in_bytes), shared(budget.records, in_bytes), shared(budget.files, in_files)]
@@ -121,7 +121,7 @@ class SpoolStreams(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._counted += reached.stream.counted if share is not None else 0
             return end
 
-        ends = {host: end for host, end in self._gather(advance) if end or host in start}
+        ends = {host: end for host, end in self._ask_each(advance) if end or host in start}
         return {**start, **ends}
 
     def _check_present(self, start: Offset) -> None:
@@ -137,7 +137,7 @@ class SpoolStreams(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         self._list_spools()
         self._is_bounded = True
-        list(self._gather(lambda reached: reached.stream.prepareForTriggerAvailableNow()))
+        list(self._ask_each(lambda reached: reached.stream.prepareForTriggerAvailableNow()))
 
     def reportLatestOffset(self) -> Offset | None:
         """Return figures for the progress of a query, in place of an offset: nothing reads it back."""
@@ -204,7 +204,7 @@ class SpoolStreams(DataSourceStreamReader, SupportsTriggerAvailableNow):
             stream.watch = self._watch
             self._reached[spool.host] = ReachedSpool(spool, stream)
 
-    def _gather(self, work: Callable[[ReachedSpool], T]) -> Iterator[tuple[str, T]]:
+    def _ask_each(self, work: Callable[[ReachedSpool], T]) -> Iterator[tuple[str, T]]:
         """Yield (host, result) of each spool that can be read. Raises SpoolUnreachable, see `ignoreUnreachable`."""
         self._list_spools()
         is_any = False

@@ -78,9 +78,9 @@ def _named_paths(paths: list[str], hosts_file: str) -> Iterator[tuple[str, str]]
         host, _, path = text.partition(" ") if "\t" not in text else text.partition("\t")
         path = path.strip()
         if "/" in host or host.startswith("."):
-            yield "", _resolve_path(hosts_file, text)
+            yield "", _path_beside(hosts_file, text)
         elif path:
-            yield host, _resolve_path(hosts_file, path)
+            yield host, _path_beside(hosts_file, path)
         elif template:
             yield host, template.replace(HOST, host)
         else:
@@ -92,7 +92,7 @@ def _named_paths(paths: list[str], hosts_file: str) -> Iterator[tuple[str, str]]
         raise ValueError(f"option hostsFile: {where} names no spool")
 
 
-def _resolve_path(file: str, path: str) -> str:
+def _path_beside(file: str, path: str) -> str:
     """Return a path of the file as an absolute one: a relative one begins at the file's folder."""
     if SCHEME.match(path) or os.path.isabs(path):
         return path

@@ -18,7 +18,7 @@ from staniel.pipeline.sources.journal import JournalReader, columns_of
 from staniel.pipeline.sources.journal_options import JournalOptions
 from staniel.pipeline.sources.journal_stream import LOOK_ANYWAY_S, JournalStream
 from staniel.pipeline.sources.live_options import DrainOptions, SinkOptions
-from staniel.pipeline.sources.offsets import from_json
+from staniel.pipeline.sources.offsets import DataLoss, from_json
 from tests.pipeline.test_streams import read_on
 from tests.support.records import addx
 
@@ -162,7 +162,7 @@ def test_files_are_looked_at_now_and_then_because_a_link_may_have_changed(
     assert ask(stream, end) != end
 
 
-def test_without_marks_each_poll_lists_the_folder_and_opens_nothing(
+def test_without_marks_each_poll_lists_the_folder_and_verifies_each_offset(
     spool: Path, clock: Clock, listings: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch_module, "LOCAL_FILE_SYSTEMS", {})
@@ -170,10 +170,25 @@ def test_without_marks_each_poll_lists_the_folder_and_opens_nothing(
     end, _ = read_on(stream, {})
     listings.clear()
     assert ask(stream, end) == ask(stream, end) == end
-    assert listings == ["scan", "scan"]
+    assert listings.count("scan") == 2 and listings.count("q07") == 2
 
 
-def test_a_mark_stays_set_once_its_folder_is_gone_or_its_watch_is_closed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_marks", [True, False])
+@pytest.mark.parametrize("is_resumed", [True, False])
+def test_a_file_that_is_overwritten_in_place_with_as_many_bytes_is_noticed(
+    spool: Path, clock: Clock, has_marks: bool, is_resumed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_marks:
+        monkeypatch.setattr(watch_module, "LOCAL_FILE_SYSTEMS", {})
+    stream = stream_of(spool, clock)
+    end, _ = read_on(stream, {})
+    assert ask(stream, end) == end
+    (spool / "q07").write_bytes(addx(b"other"))
+    with pytest.raises(DataLoss, match=r"q07: byte \d+ of q07 is gone"):
+        ask(stream_of(spool, clock) if is_resumed else stream, end)
+
+
+def test_a_mark_knows_the_names_until_its_folder_is_gone_or_its_watch_is_closed(tmp_path: Path) -> None:
     watch = FolderWatch()
     marks = []
     for name in ("a", "b", "c"):
@@ -181,14 +196,36 @@ def test_a_mark_stays_set_once_its_folder_is_gone_or_its_watch_is_closed(tmp_pat
         marks.append(watch.mark(str(tmp_path / name)))
     gone, moved, kept = marks
     assert gone is not None and moved is not None and kept is not None
-    assert [mark.take_news() for mark in (gone, moved, kept)] == [True] * 3
-    assert [mark.take_news() for mark in (gone, moved, kept)] == [False] * 3
+    assert [mark.take_names() for mark in (gone, moved, kept)] == [None] * 3, "at first it may be any"
+    assert [mark.take_names() for mark in (gone, moved, kept)] == [set(), set(), set()]
+    append(tmp_path / "c", "jobs", b"a")
+    (tmp_path / "c" / "jobs").rename(tmp_path / "c" / "jobs.5")
+    assert watch.mark(str(tmp_path / "c")) is kept
+    assert [kept.take_names(), kept.take_names()] == [{"jobs", "jobs.5"}, set()]
     (tmp_path / "a").rmdir()
     (tmp_path / "b").rename(tmp_path / "d")
-    assert [mark.take_news() for mark in (gone, gone, moved, moved, kept)] == [True, True, True, True, False]
+    assert [mark.take_names() for mark in (gone, gone, moved, moved, kept)] == [None, None, None, None, set()]
     watch.close()
-    assert kept.take_news() and kept.take_news()
+    assert kept.take_names() is None and kept.take_names() is None
     assert watch.mark(str(tmp_path)) is None and FolderWatch().mark(str(tmp_path / "none")) is None
+
+
+def test_a_look_that_fails_verifies_nothing(
+    spool: Path, clock: Clock, listings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = stream_of(spool, clock, format="kestrel")
+    end, _ = read_on(stream, {})
+    append(spool, "q03", b"more")
+
+    def end_of_batch(self: JournalStream, *given: Any) -> Offset:
+        raise OSError("disk")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(JournalStream, "_end_of_batch", end_of_batch)
+        with pytest.raises(OSError, match="disk"):
+            ask(stream, end)
+    listings.clear()
+    assert ask(stream, end) != end and "q03" in listings
 
 
 def test_a_batch_waits_for_enough_records_or_long_enough(spool: Path, clock: Clock) -> None:

@@ -18,15 +18,12 @@ __all__ = ["activate", "read", "register", "session", "state", "summaries"]
 
 def register(spark: SparkSession) -> None:
     """Register both sources with `spark`, and send this package to its executors if it came as a wheel with --py-files.
-    Needed only if PySpark cannot find the installed wheel by itself.
+    Needed if PySpark cannot find the installed wheel by itself, and to use the session's present `fs.s3a.*` settings.
     """
-    from staniel.pipeline.sessions import send_wheels
-    from staniel.pipeline.sources.journal import JournalSource
-    from staniel.pipeline.sources.live import LiveSource
+    from staniel.pipeline.sessions import register_sources, send_wheels
 
     send_wheels(spark)
-    spark.dataSource.register(JournalSource)
-    spark.dataSource.register(LiveSource)
+    register_sources(spark)
 
 
 def session(master: str = "local[*]", **settings: Any) -> SparkSession:
@@ -43,15 +40,15 @@ def activate(spark: SparkSession) -> None:
     spark._jvm.SparkSession.setActiveSession(spark._jsparkSession)  # type: ignore[union-attr]
 
 
-def read(spark: SparkSession, path: str, **options: str) -> DataFrame:
-    """Return a view over the journals under `path`, planned now. Times without a zone are in the zone of the
-    session.
+def read(spark: SparkSession, path: str | list[str], **options: str) -> DataFrame:
+    """Return a view over the journals under `path`, planned now: a spool, a pattern, or a list of them. Times without a
+    zone are in the zone of the session.
     """
     view: DataFrame = spark.read.format("staniel-journal").options(**_in_zone(spark, options)).load(path)
     return view
 
 
-def summaries(spark: SparkSession, path: str, **options: str) -> DataFrame:
+def summaries(spark: SparkSession, path: str | list[str], **options: str) -> DataFrame:
     """Return a row for each segment of every queue under `path`: counts, times, its tail."""
     return read(spark, path, view="summaries", **options)
 

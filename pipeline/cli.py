@@ -276,10 +276,11 @@ def archive(
     spool has a folder host=NAME in OUT.
     """
     with spark_on(**spark_options) as spark:
+        from staniel.pipeline.lake.stores import settings_of
         from staniel.pipeline.tasks.archive import archive_each as job
 
         options = source_options(queues, form, on_corrupt) | several | ({"maxBytesPerTrigger": batch} if batch else {})
-        rows = job(spark, spool, out, options, show_progress("records"), print_note)
+        rows = job(spark, spool, out, options, show_progress("records"), print_note, settings_of(spark))
     print_note(f"{rows:,} records added to {out}")
 
 

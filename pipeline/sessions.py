@@ -13,6 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from staniel.pipeline.lake.stores import settings_of
 from staniel.pipeline.requirements import check_master, check_packages, java_home
 
 if TYPE_CHECKING:
@@ -68,7 +69,23 @@ def build(
     for path in filter(None, py_files.split(",")):
         _send(session, path)
     send_wheels(session)
+    if settings_of(session):
+        register_sources(session)
     return session
+
+
+def register_sources(session: SparkSession) -> None:
+    """Register both sources; they use the settings of object stores that the session has now."""
+    from staniel.pipeline.sources.journal import JournalSource
+    from staniel.pipeline.sources.live import LiveSource
+
+    settings = settings_of(session)
+    # Classes of other names, so that they are pickled with their settings, and not by reference.
+    of_session = {"stores": settings}
+    session.dataSource.register(
+        type("JournalSourceOfSession", (JournalSource,), of_session) if settings else JournalSource
+    )
+    session.dataSource.register(LiveSource)
 
 
 def result_bytes_max(memory: str) -> str:

@@ -233,9 +233,11 @@ class RemoteFolder:
     def __init__(self, url: str) -> None:
         from pyarrow import fs
 
+        from staniel.pipeline.lake.stores import open_store
+
         self.url = url
-        self.fs, self.path = fs.FileSystem.from_uri(url)
-        self.path = self.path.rstrip("/")
+        opened: tuple[Any, str] = open_store(url) or fs.FileSystem.from_uri(url)
+        self.fs, self.path = opened[0], opened[1].rstrip("/")
 
     def list(self) -> list[tuple[str, int]]:
         from pyarrow import fs
@@ -359,7 +361,8 @@ def folder(url: str) -> Folder:
         try:
             return RemoteFolder(url.replace("s3a:", "s3:", 1))
         except Exception as error:  # pyarrow's errors have no common base but Exception
-            raise ValueError(f"cannot use {url}: {error}") from error
+            why = str(error).replace(url, without_secrets(url))
+            raise ValueError(f"cannot use {without_secrets(url)}: {why}") from None
     return LocalFolder(url)
 
 

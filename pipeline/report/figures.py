@@ -14,6 +14,7 @@ from msgspec import Struct
 from staniel.pipeline.formats.adapters import FORMATS, list_segments
 from staniel.pipeline.formats.base import FormatAdapter
 from staniel.pipeline.lake.folders import folder
+from staniel.pipeline.lake.stores import settings_of
 from staniel.pipeline.report.tables import OF_FORMAT, ReportTables
 from staniel.pipeline.sources.journal_options import JournalOptions
 from staniel.pipeline.sources.planning import check_wanted
@@ -78,7 +79,7 @@ class ReportFigures(Struct, frozen=True):
 
 def gather(spark: SparkSession, path: str, given: Mapping[str, str]) -> ReportFigures:
     """Run the jobs. Payloads are not read. Raises ValueError, and what reading raises."""
-    options = JournalOptions({**given, "path": path})
+    options = JournalOptions({**given, "path": path}, settings_of(spark))
     form, size_of = _sizes_of_several(options) if options.is_several else _sizes(options)
 
     def view(name: str) -> DataFrame:

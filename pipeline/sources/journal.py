@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from copy import copy
 from typing import Any
 
@@ -15,6 +15,7 @@ from staniel.pipeline.formats.base import FormatAdapter
 from staniel.pipeline.lake.archived import is_archive
 from staniel.pipeline.lake.arrow import ddl
 from staniel.pipeline.lake.folders import FileVanished, FolderMissing, folder
+from staniel.pipeline.lake.stores import NONE
 from staniel.pipeline.sources.catalog import given_or_kept, options_of_table, with_options
 from staniel.pipeline.sources.journal_options import JournalOptions
 from staniel.pipeline.sources.journal_partition import (
@@ -42,7 +43,11 @@ TRIES = 5
 
 
 class JournalSource(DataSource):
-    """`spark.read.format("staniel-journal").load("spool")`. The options are in docs/pipeline.md."""
+    """`spark.read.format("staniel-journal").load("spool")`. The options are in docs/pipeline.md. `stores` are settings
+    of object stores: `pipeline.register` makes a source with those of its session.
+    """
+
+    stores: Mapping[str, str] = NONE
 
     @classmethod
     def name(cls) -> str:
@@ -53,12 +58,12 @@ class JournalSource(DataSource):
 
     def schema(self) -> str | StructType:
         options = options_of_table(self.options)
-        columns = columns_of(JournalOptions(self.options if options is None else options))
+        columns = columns_of(JournalOptions(self.options if options is None else options, self.stores))
         freeze_imports()
         return ddl(columns) if options is None else with_options(columns, options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = JournalOptions(given_or_kept(self.options, schema))
+        options = JournalOptions(given_or_kept(self.options, schema), self.stores)
         if is_one_archive(options):
             from staniel.pipeline.sources.archived import ArchiveStateReader
 
@@ -70,7 +75,7 @@ class JournalSource(DataSource):
     def streamReader(self, schema: StructType) -> Any:
         from staniel.pipeline.sources.journal_stream import JournalStream
 
-        options = JournalOptions(given_or_kept(self.options, schema))
+        options = JournalOptions(given_or_kept(self.options, schema), self.stores)
         if is_one_archive(options):
             raise ValueError("an archive is not streamed: stream the spool, or the archive's Parquet files")
         columns = chosen(columns_of(options), schema)

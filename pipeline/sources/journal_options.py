@@ -16,6 +16,7 @@ from staniel.pipeline.formats.adapters import FORMATS
 from staniel.pipeline.formats.base import OnCorrupt, Reading
 from staniel.pipeline.lake.folders import absolute
 from staniel.pipeline.lake.globs import is_pattern
+from staniel.pipeline.lake.stores import NONE, with_settings
 from staniel.pipeline.sources.offsets import from_json
 from staniel.pipeline.sources.options import Options, QueuePatterns, trigger_wait
 from staniel.pipeline.sources.spools import SpoolRef, list_spools
@@ -70,13 +71,14 @@ class Begin(Enum):
 
 
 class JournalOptions:
-    """The validated options. Raises ValueError."""
+    """The validated options. `stores` are settings of object stores, see lake/stores.py. Raises ValueError."""
 
-    def __init__(self, given: Mapping[str, str]) -> None:
+    def __init__(self, given: Mapping[str, str], stores: Mapping[str, str] = NONE) -> None:
         options = Options(given, EVERYWHERE | OF_BATCHES | OF_STREAMS, "staniel-journal", aliases=KAFKAS_NAMES)
         self._options = options
-        self.hosts_file = absolute(options.text("hostsFile")) if options.has("hostsFile") else ""
-        self.paths = [absolute(path) for path in _paths(options)]
+        self._stores = stores
+        self.hosts_file = self._path_of(options.text("hostsFile"))
+        self.paths = [self._path_of(path) for path in _paths(options)]
         self.path = self.paths[0] if self.paths else ""
         self.view = options.text("view", "ops").lower()
         if self.view not in VIEWS:
@@ -103,7 +105,7 @@ class JournalOptions:
         self.reading = Reading(
             options.switch("includeValue", True),
             options.choice("onCorrupt", OnCorrupt.FAIL),
-            options.text("quarantinePath"),
+            self._path_of(options.text("quarantinePath")),
             ops=frozenset(options.names("op")) if options.has("op") else None,
             value_bytes_max=options.bytes("maxValueBytes", 0),
             use_summaries=options.switch("useSummaries", True),
@@ -113,7 +115,10 @@ class JournalOptions:
 
     def spools(self) -> list[SpoolRef]:
         """Return the spools there are now. Raises ValueError, see `list_spools`."""
-        return list_spools(self.paths, self.hosts_file)
+        return list_spools(self.paths, self.hosts_file, self._stores)
+
+    def _path_of(self, path: str) -> str:
+        return with_settings(absolute(path), self._stores) if path else ""
 
     def alone(self, path: str, form: str) -> JournalOptions:
         """Return these options for one spool, and for its format."""

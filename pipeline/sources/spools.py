@@ -6,13 +6,14 @@ Each spool has a name, which the column `host` shows: the one in the file, what 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import parse_qs
 
 from msgspec import Struct
 
 from staniel.pipeline.lake.folders import SCHEME, FileVanished, as_local, below, folder, without_secrets
 from staniel.pipeline.lake.globs import is_pattern, match_folders
+from staniel.pipeline.lake.stores import NONE, with_settings
 
 HOST = "{host}"  # in a path, the place of a host's name
 FILE_BYTES_MAX = 16 << 20
@@ -35,12 +36,13 @@ class SpoolUnreachable(Exception):
     """A spool of several cannot be read."""
 
 
-def list_spools(paths: list[str], hosts_file: str = "") -> list[SpoolRef]:
-    """Return the spools in the order of the list or file, and those of a pattern in the order of their names. Raises
-    ValueError for a file that cannot be used, and if two spools have one name or are the same folder.
+def list_spools(paths: list[str], hosts_file: str = "", stores: Mapping[str, str] = NONE) -> list[SpoolRef]:
+    """Return the spools in the order of the list or file, and those of a pattern in the order of their names. `stores`
+    are settings for URLs in the file. Raises ValueError for a file that cannot be used, and if two spools have one name
+    or are the same folder.
     """
     named = list(_named_paths(paths, hosts_file)) if hosts_file else [("", path) for path in paths]
-    spools = [spool for host, path in named for spool in _found_at(host, path)]
+    spools = [spool for host, path in named for spool in _found_at(host, with_settings(path, stores))]
     _check_names(spools)
     _check_folders(spools)
     return spools

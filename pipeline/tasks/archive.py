@@ -21,6 +21,7 @@ from staniel.pipeline.lake.folders import FileVanished, absolute, below
 from staniel.pipeline.lake.lake import Gap, Lake, LedgerEntry, lake_folder_of
 from staniel.pipeline.lake.names import partition_name
 from staniel.pipeline.lake.parquet import ParquetTables
+from staniel.pipeline.lake.stores import NONE, with_settings
 from staniel.pipeline.sources.journal import columns_of
 from staniel.pipeline.sources.journal_options import JournalOptions
 from staniel.pipeline.sources.journal_stream import LOG, TRIES, JournalStream, Offset, PinnedPartition
@@ -65,11 +66,13 @@ def archive_each(
     given: Mapping[str, str],
     tell: Tell,
     warn: Callable[[str], None] = LOG.warning,
+    stores: Mapping[str, str] = NONE,
 ) -> int:
     """Archive several spools, each into a folder of its own, `OUT/host=NAME`; one path alone into OUT. Return the
-    number of rows. Nothing is written if a spool cannot be read, unless `given` says to ignore that.
+    number of rows. Nothing is written if a spool cannot be read, unless `given` says to ignore that. `stores` are
+    settings of object stores.
     """
-    options, out = JournalOptions({**given, "path": path}), absolute(out)
+    options, out = JournalOptions({**given, "path": path}, stores), with_settings(absolute(out), stores)
     if not options.is_several:
         return archive(spark, options.path, out, given, tell, warn)
     plans = look_at_spools(options)

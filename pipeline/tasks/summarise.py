@@ -31,6 +31,7 @@ from staniel.pipeline.formats.kestrel.state import STATE, QueueSummary, Summaris
 from staniel.pipeline.lake.archived import is_archive
 from staniel.pipeline.lake.arrow import ddl
 from staniel.pipeline.lake.folders import FileVanished, Folder, feed, folder
+from staniel.pipeline.lake.stores import settings_of
 from staniel.pipeline.sources.journal_options import JournalOptions
 from staniel.pipeline.sources.offsets import pin, pinned_to
 from staniel.pipeline.sources.planning import OPEN_BYTES, TASK_BYTES, bundled, plan_parts
@@ -83,12 +84,13 @@ def state_of(spark: SparkSession, path: str, given: Mapping[str, str]) -> DataFr
     """Return the columns of the view `state`. Tasks get the summaries and read the remaining items. Of an archive and
     of several spools a queue is a task.
     """
-    options = JournalOptions({**given, "path": path, "view": "state"})
+    stores = settings_of(spark)
+    options = JournalOptions({**given, "path": path, "view": "state"}, stores)
     if options.is_several or is_archive(options.path):
         read: DataFrame = spark.read.format("staniel-journal").options(**{**given, "view": "state"}).load(path)
         return read
     options.check_batch()
-    tasks = [task for queue in queues_of(spark, path, given) for task in _live_tasks(queue)]
+    tasks = [task for queue in queues_of(spark, options.path, given) for task in _live_tasks(queue)]
     where = (options.path, options.reading.include_value, options.reading.value_bytes_max)
 
     def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

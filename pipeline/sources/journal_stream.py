@@ -215,7 +215,8 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = self._retry_end_of_batch(start, budget)
         self._verified.update(end)
         self._changed = None if self._mark is None else set()  # later changes wait in the mark
-        self._idle = start if end == start else None
+        # Without limits, all that was there has been read.
+        self._idle = end if end == start or budget in (ALL, COUNTED) else None
         return end
 
     def is_idle(self, start: Offset) -> bool:

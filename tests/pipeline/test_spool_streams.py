@@ -130,6 +130,11 @@ def test_an_idle_poll_of_many_spools_looks_at_no_file(
     append(data / "web2" / "spool", "jobs", b"more")
     assert ask(stream, start) != start and scans == ["web2"]
     scans.clear()
+    start = ask(stream, start)
+    append(data / "web3" / "spool", "jobs", b"more")
+    scans.clear()
+    assert ask(stream, start) != start and scans == ["web3"], "a batch without limits leaves nothing behind"
+    scans.clear()
     clock.now_s += LOOK_ANYWAY_S
     ask(stream, start)
     assert sorted(scans) == list(HOSTS)

@@ -49,4 +49,4 @@ def parent_of(name: str) -> str:
 
 def family_of(name: str) -> str:
     """Return the name of the queue that a fan-out child gets its items from; any other queue's own name."""
-    return parent_of(name) or name
+    return name.partition("+")[0] or name

@@ -1,4 +1,4 @@
-"""`staniel cluster`, `handover` and `cluster restore-etcd`, on real servers and a real etcd."""
+"""`staniel cluster`, `handover` and `cluster restore-etcd`, as docs/replication.md shows them, on real servers and etcd."""
 
 from __future__ import annotations
 

@@ -37,6 +37,7 @@ RUN_BY = {
     "docs/journal-libkestrel.md": REFERENCE,
     "docs/celery.md": "tests/docs/test_celery_page.py",
     "docs/http.md": "tests/examples/test_http_workers.py",
+    "docs/replication.md": "tests/cluster/test_commands.py",
     "docs/security.md": "tests/docs/test_security_page.py",
     "docs/howto/secure.md": "tests/docs/test_security_page.py",
     "docs/howto/backup.md": "tests/docs/test_transcripts.py",

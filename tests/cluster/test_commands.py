@@ -1,4 +1,4 @@
-"""`staniel cluster`, `handover` and `cluster restore-etcd`, as docs/replication.md shows them, on real servers and etcd."""
+"""`staniel cluster`, `handover` and `cluster restore-etcd`, as docs/replication.md shows them, on real servers."""
 
 from __future__ import annotations
 

@@ -29,7 +29,9 @@ START, HELP = "tests/docs/test_start.py", "tests/docs/test_help_examples.py"
 REFERENCE = "tests/docs/test_reference_commands.py"
 RUN_BY = {
     "README.md": START,
-    **dict.fromkeys(("docs/start/client.md", "docs/start/pymemcache.md", "docs/start/spark.md"), START),
+    **dict.fromkeys(
+        ("docs/start/client.md", "docs/start/cluster.md", "docs/start/pymemcache.md", "docs/start/spark.md"), START
+    ),
     "docs/worker-tutorial.md": "tests/docs/test_worker_page.py",
     "docs/admin.md": REFERENCE,
     "docs/commands.md": REFERENCE,

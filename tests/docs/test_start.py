@@ -12,6 +12,7 @@ from tests.support.transcripts import Document, free_port, play
 
 ROOT = Path(__file__).resolve().parents[2]
 START = ROOT / "docs" / "start"
+CLUSTER = pytest.param("cluster.md", marks=pytest.mark.programs("etcd"))
 SPARK = pytest.param("spark.md", marks=pytest.mark.programs("python:pyspark", "java"))
 
 
@@ -21,7 +22,7 @@ def played(document: Document, folder: Path) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["pymemcache.md", "client.md", SPARK])
+@pytest.mark.parametrize("name", ["pymemcache.md", "client.md", CLUSTER, SPARK])
 def test_a_tutorial_answers_as_it_says_when_it_is_pasted_into_a_shell(name: str, tmp_path: Path) -> None:
     document = Document(START / name)
     heard = played(document, tmp_path)
@@ -39,7 +40,7 @@ def test_the_readme_answers_as_it_says_when_it_is_pasted_into_a_shell(tmp_path: 
 
 
 def test_every_tutorial_is_run() -> None:
-    assert {path.name for path in START.glob("*.md")} == {"pymemcache.md", "client.md", "spark.md"}
+    assert {path.name for path in START.glob("*.md")} == {"pymemcache.md", "client.md", "cluster.md", "spark.md"}
 
 
 def test_a_line_that_does_not_come_or_comes_too_late_is_found() -> None:

@@ -21,6 +21,7 @@ from random import sample
 from tempfile import gettempdir
 
 DEFAULT_PORT = "22133"
+OTHER_PORTS = ("22134", "7001", "7002", "2379", "2380")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LOG_LINE = re.compile(r"(?=\d{4}-\d\d-\d\dT[\d:.]+Z [a-z]+ )")
 SECONDS_MAX = 120
@@ -94,12 +95,21 @@ def free_port() -> int:
 
 def with_port(text: str, port: int) -> str:
     """The same on a port that is free, so that tests do not meet on the default one."""
-    text = re.sub(r"\bstaniel (serve|ping|work)\b", rf"staniel \1 --port {port}", text)
+    text = re.sub(r"\bstaniel (serve|ping|work)\b(?! --config)", rf"staniel \1 --port {port}", text)
     return text.replace(DEFAULT_PORT, str(port)).replace("[workq]", "[workq]\nport = 0")
+
+
+def with_ports(document: Document) -> None:
+    """Give the other ports that a document names, of a second server and of etcd, numbers that are free."""
+    for number in OTHER_PORTS:
+        free = str(free_port())
+        document.files = {name: text.replace(number, free) for name, text in document.files.items()}
+        document.commands = [command.replace(number, free) for command in document.commands]
 
 
 def play(document: Document, folder: Path, port: int, env: dict[str, str]) -> str:
     """All that the terminal shows. The shell and what it has left running are gone afterwards."""
+    with_ports(document)
     for name, text in document.files.items():
         (folder / name).write_text(with_port(text, port))
     script = "\n".join([with_port(command, port) for command in document.commands]) + "\nexit\n"

@@ -87,7 +87,7 @@ class Leader:
 
     def __init__(self, core: Core, *, is_ahead: bool = False) -> None:
         self.core = core
-        self._is_ahead = is_ahead
+        self.is_ahead = is_ahead
         self.state = LeaderState.PROMISING
         self.epoch = core.kept.promised
         self.first = 0
@@ -134,7 +134,7 @@ class Leader:
             return
         self.first = self.core.last + 1
         self._append([(RecordKind.EPOCH, self.core.id), *((RecordKind.CHANGE, change) for change in changes)])
-        if self._is_ahead:
+        if self.is_ahead:
             self.core.persist(Trimmed(self.core.last))  # so no follower can go on from an earlier place
         self.enter(LeaderState.SERVING)
         self.core.emit(ServeClients())

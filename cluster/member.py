@@ -202,17 +202,21 @@ class Member:
         self.follower = Follower(self.core, key.leader_id)
 
     def _step_down(self) -> None:
-        """End leading: clients first, before a byte is written for another leader."""
+        """End leading: clients first, before a byte is written for another leader. Once recovery has begun, the files
+        may have changes that no record has, and the member is repaired before it follows.
+        """
         assert self.leader is not None
+        if self.leader.state is LeaderState.PROMISING and not (self.leader.is_ahead or self.core.has_items):
+            self.core.fix(self.core.last)  # before CloseClients, which ends the process; there are no clients yet
+        self._is_ahead = self.core.kept.fixed == ALL_FIXED
         self.close_clients()
         for connection in self.leader.peers:
             self.core.close(connection, Closing.DEPOSED)
         self.leader = None
-        self.core.fix(self.core.last)
         self.enter(RoleState.WAITING)
 
     def close_clients(self) -> None:
-        """Close the connections of clients and drop their replies."""
+        """Close the connections of clients and drop their replies. A process ends with it, and begins anew."""
         self.core.emit(CloseClients())
 
     def _stop_following(self) -> None:

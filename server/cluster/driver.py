@@ -163,6 +163,7 @@ class Driver:
                 self.outside.serve()
             case CloseClients():
                 self.outside.close_clients()
+                raise MustBeginAnew  # in whatever state it led: what it did to its files has no place in the stream
             case Answer(_, upto):
                 self.gate.release(upto)
                 if upto >= self.member.core.last:

@@ -287,9 +287,7 @@ class MemberProcess:
 
     def _close_clients(self) -> None:
         self.driver.gate.drop_all()
-        if self.service is not None or self.driver.member.leader is not None:
-            self._report(Level.WARNING, "cluster.deposed", epoch=self.driver.kept.promised)
-            raise MustBeginAnew
+        self._report(Level.WARNING, "cluster.deposed", epoch=self.driver.kept.promised)
 
     # --- operators ---
 

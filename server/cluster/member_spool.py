@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from staniel.cluster.compare import BadPlan
 from staniel.cluster.durable import Appended, Fitness, Kept, encode_entry
-from staniel.cluster.follower_spool import FollowerSpool, SpoolDiffers, forget_place, store_first_place
+from staniel.cluster.follower_spool import Applied, FollowerSpool, SpoolDiffers, forget_place, store_first_place
 from staniel.cluster.places import Place
 from staniel.cluster.spool_changes import BadRecord
 from staniel.cluster.spool_names import SpoolPaths
@@ -31,6 +31,8 @@ class MemberSpool:
         self._kept = kept
         self._followed: FollowerSpool | None = None
         self._copy: CopyTarget | None = None
+        self._is_own = False
+        """True if the files are not a follower's: this member led, or had them before there was a cluster."""
         self._unsynced_bytes = 0
 
     @property
@@ -41,7 +43,10 @@ class MemberSpool:
     def open(self) -> None:
         """Open the files where the last run has left them, if they are a follower's."""
         kept = self._kept
-        if is_ahead(kept) or kept.fitness is Fitness.HALF or (not kept.cluster_id and self.has_items):
+        if kept.fitness is Fitness.HALF:
+            return
+        if is_ahead(kept) or (not kept.cluster_id and self.has_items):
+            self._is_own = True
             return
         self._followed = FollowerSpool(self._fs, self._paths)
 
@@ -50,13 +55,14 @@ class MemberSpool:
         spool = self._followed
         if spool is None:
             if self._copy is None or not self._copy.is_complete:
-                return
+                raise SpoolDiffers(f"the files of {self._paths.folder} are not a follower's")
             spool = self._followed = FollowerSpool(self._fs, self._paths)
             self._copy = None
         for record in self._kept.stream.behind(spool.last.number):
             if record.place.number > upto:
                 break
-            spool.apply(record.place, changes_of(record))
+            if (result := spool.apply(record.place, changes_of(record))) is not Applied.APPLIED:
+                raise SpoolDiffers(f"record {record.place.number} behind {spool.last.number}: {result.value}")
             self._unsynced_bytes += len(record.data)
         if self._unsynced_bytes > APPLIED_BYTES_MAX:
             self.sync()
@@ -71,6 +77,7 @@ class MemberSpool:
     def begin_copy(self) -> None:
         """Begin to take the files of a leader: pieces follow."""
         self._followed = None
+        self._is_own = False
         self._copy = CopyTarget(self._fs, self._paths)
 
     def write_piece(self, data: bytes) -> None:
@@ -92,8 +99,9 @@ class MemberSpool:
         replace_file(self._fs, f"{folder}/tail.{place.epoch}.{place.number}", data)
 
     def become_leaders(self, upto: int) -> None:
-        """Apply all records, and leave the files to a server that leads."""
-        self.apply(upto)
+        """Apply all records, and leave the files to a server that leads. Files that it led with before have them."""
+        if not self._is_own:
+            self.apply(upto)
         if self._followed is not None:
             self._followed.close()
             self._followed = None

@@ -7,7 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from staniel.cluster.core import MemberConfig
-from staniel.cluster.durable import Created, Entries, Fitness, Joined, Kept, Marked, Promised, Seen
+from staniel.cluster.durable import (
+    ALL_FIXED,
+    Appended,
+    Created,
+    Entries,
+    Fitness,
+    Fixed,
+    Joined,
+    Kept,
+    Marked,
+    Promised,
+    Seen,
+)
 from staniel.cluster.effects import (
     Answer,
     Close,
@@ -25,6 +37,7 @@ from staniel.cluster.effects import (
     Transact,
 )
 from staniel.cluster.key import Key
+from staniel.cluster.leader import LeaderState
 from staniel.cluster.member import Member, RoleState
 from staniel.cluster.messages import RECORD_BYTES_MAX, Acknowledge, Hello, Message, NeedsRepair, Records, Welcome
 from staniel.cluster.places import Place
@@ -251,6 +264,27 @@ def test_a_leader_that_hears_of_a_higher_epoch_steps_down_and_reads_the_key() ->
     effects = driver.hear(Hello((), 0, 0, False), 2)
     assert effects[0] == CloseClients() and Close(7, Closing.HIGHER_EPOCH) in effects
     assert driver.member.role is RoleState.WAITING and driver.member.core.kept.promised == 1
+
+
+@pytest.mark.parametrize("is_ahead", [False, True])
+@pytest.mark.parametrize("state", [LeaderState.PROMISING, LeaderState.RECOVERING])
+def test_a_member_that_is_deposed_once_recovery_has_begun_must_be_repaired(state: LeaderState, is_ahead: bool) -> None:
+    kept = Kept()
+    for entry in (Created(A), *JOINED, Appended(4, 1, PUT, b"x"), *([Fixed(ALL_FIXED)] if is_ahead else [])):
+        assert kept.apply(entry)
+    member = Member(MemberConfig("a:22133"), kept, is_ahead=is_ahead)
+    member.start()
+    member.key_read(1, key(5, A, A, B), 10)
+    if state is LeaderState.RECOVERING:
+        member.synced(2)
+    assert member.leader is not None and member.leader.state is state
+    member.take_effects()
+    member.key_watched(key(6, B, A, B), 11)
+    effects = member.take_effects()
+    ends_at = effects.index(CloseClients())
+    is_cuttable = state is LeaderState.PROMISING and not is_ahead
+    assert effects[:ends_at] == ([Persist((Fixed(1),))] if is_cuttable else [])
+    assert (kept.fixed == ALL_FIXED) is not is_cuttable
 
 
 def test_messages_of_another_cluster_or_of_an_older_epoch_are_refused() -> None:

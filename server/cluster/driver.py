@@ -6,6 +6,7 @@ thread, etcd in tasks, the recovery of a leader in `leading`. All decisions are 
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections import deque
@@ -196,6 +197,20 @@ class Driver:
 
     # --- inputs ---
 
+    def connected(self, sock: socket.socket) -> int:
+        """Take over a new connection to the leader, and greet it. Return its number."""
+        number = self.links.add(sock)
+        self.member.connected(number)
+        if not self.links.has(number):  # the peer has reset it already, and the member was told before it knew it
+            self.member.disconnected(number)
+        self.carry_out()
+        return number
+
+    def drop_link(self, connection: int, why: str) -> None:
+        """End a connection by this member's own decision."""
+        self.links.close(connection)
+        self.lost(connection, why)
+
     def received(self, connection: int, message: Message) -> None:
         """Take a message. What a leader's files have by now becomes records first: a copy begins behind them."""
         self.take_changes()
@@ -281,8 +296,7 @@ class Driver:
             try:
                 data, is_last = self._source_of(effect).next_piece()
             except OSError as error:  # a file was cut meanwhile, or the disk refuses: the member begins anew
-                self.links.close(effect.connection)
-                self.lost(effect.connection, str(error))
+                self.drop_link(effect.connection, str(error))
                 continue
             if is_last:
                 self._forget_copy(effect.connection)

@@ -114,6 +114,10 @@ class Links:
         self._send(link, GREETING)
         return link.number
 
+    def has(self, number: int) -> bool:
+        """Tell whether a connection is there still."""
+        return number in self._links
+
     def send(self, number: int, message: Message) -> None:
         """Send a message, unless the connection has ended."""
         link = self._links.get(number)

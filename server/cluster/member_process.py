@@ -24,6 +24,7 @@ from staniel.broker.events import EventSink, Level
 from staniel.broker.recovery import RecoverySummary
 from staniel.cluster.core import MemberConfig
 from staniel.cluster.effects import Refusal
+from staniel.cluster.key import Key
 from staniel.cluster.spool_changes import encode_changes
 from staniel.cluster.spool_names import SpoolPaths
 from staniel.cluster.status import Accepted, MemberStatus, Refused
@@ -204,12 +205,12 @@ class MemberProcess:
     # --- following ---
 
     def _connect_to(self, leader_id: bytes) -> None:
-        entry = self.entries.get(leader_id)
-        if entry is not None and not self._is_connecting:
+        entry, key = self.entries.get(leader_id), self.driver.member.core.key
+        if entry is not None and key is not None and key.leader_id == leader_id and not self._is_connecting:
             self._is_connecting = True
-            self._start(self._connect, entry.replication)
+            self._start(self._connect, entry.replication, key)
 
-    async def _connect(self, address: str) -> None:
+    async def _connect(self, address: str, key: Key) -> None:
         where = parse_address(address)
         assert isinstance(where, TcpAddress)
         try:
@@ -218,13 +219,13 @@ class MemberProcess:
             sock = os_socket(stream)
         except (OSError, trio.TooSlowError) as error:
             # Nothing listens there: the process is gone, and its lease need not end first.
-            self.supervision.is_refused = isinstance(error.__cause__ or error, ConnectionRefusedError)
+            is_refused = isinstance(error.__cause__ or error, ConnectionRefusedError)
+            self.supervision.note_connect(key, is_refused=is_refused)
             return  # the supervision asks again
         finally:
             self._is_connecting = False
-        number = self.driver.links.add(sock)
-        self.driver.member.connected(number)
-        self.driver.carry_out()
+        self.supervision.note_connect(key, is_refused=False)
+        self.driver.connected(sock)
 
     def leader_address(self) -> str:
         """Return where clients reach the leader, "" if it is not known, or is this member, which takes over."""

@@ -10,7 +10,9 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from staniel.broker.events import EventSink, Level
+from staniel.cluster.effects import Refusal
 from staniel.cluster.follower import FollowerState
+from staniel.cluster.key import Key
 from staniel.cluster.member import RoleState
 from staniel.server.cluster.member_file import is_ahead
 
@@ -25,6 +27,8 @@ TRIM_S = 1.0
 GONE_S = 1.0  # a member of the set without a connection and a lease is taken out after this
 STAND_S = 0.5  # the wait of a candidate whose leader's lease has ended
 RANK_S = 0.3  # and more for each candidate before it, so that they do not all stand at once
+VAIN_MAX = 3  # elections without service that double these waits
+GREETING_S = 5.0  # a leader replies to a member's first words within this, or on the next connection
 AHEAD_LEASES = 2.0  # a leader that was killed lets others stand first: it would make all of them copy its spool
 
 
@@ -38,21 +42,28 @@ class Supervision:
         self._report = report
         self.service: LeaderService | None = None
         self.has_entries = False
-        self.is_refused = False
-        """True if nothing listens where the leader listened."""
+        self._refused: tuple[bytes, int] | None = None
+        """The leader and its epoch, if nothing listened where it listened at the last attempt."""
         self._retried_at = self._trimmed_at = 0.0
         self._unheard_since: float | None = None
         self._answered = 0
+        self._greeting: tuple[int, float] | None = None
+        """The connection on which a leader has not replied to this member's first words, and since when."""
         self._gone_since: dict[bytes, float] = {}
         self._lasts: deque[tuple[float, int]] = deque()
         self._syncing: object = None
         self._syncing_since = 0.0
         self._now = 0.0
 
+    def note_connect(self, key: Key, *, is_refused: bool) -> None:
+        """Note whether nothing listened where the leader of this key listens."""
+        self._refused = (key.leader_id, key.epoch) if is_refused else None
+
     def look_after(self, now: float) -> None:
         """Look after everything. `now`: a monotonic time in seconds."""
         if now - self._now > self._lease_s / 2:  # this process was not run: what it has not heard is no sign
             self._unheard_since, self._answered = None, 0
+            self._greeting = None
             self._gone_since.clear()
             self._lasts.clear()
         self._now = now
@@ -65,6 +76,7 @@ class Supervision:
             self._unheard_since = None
             self._look_at_followers(now)
         else:
+            self._look_at_greeting(now)
             self._look_for_leader(now)
         if now - self._trimmed_at >= TRIM_S:
             self._trimmed_at = now
@@ -95,7 +107,7 @@ class Supervision:
             return
         if self._is_connected:
             assert member.follower is not None
-            self.is_refused = False
+            self._refused = None
             answered, self._answered = self._answered, member.follower.answered
             if member.core.key.leader_id in self._entries or answered != self._answered:
                 self._unheard_since = None
@@ -103,10 +115,22 @@ class Supervision:
         if self._unheard_since is None:
             self._unheard_since = now
         if now - self._unheard_since >= self._patience_s():
-            self._unheard_since = now
-            if member.stand() is None:
+            refusal = member.stand()
+            if refusal is not Refusal.ASKING:  # then the key is being read: it stands at the next turn
+                self._unheard_since = now
+            if refusal is None:
                 self._report(Level.INFO, "cluster.stands", epoch=member.core.key.epoch + 1)
             self._driver.carry_out()
+
+    def _look_at_greeting(self, now: float) -> None:
+        """End a connection on which the leader does not reply to the first words: another one may be replied to."""
+        follower = self._driver.member.follower
+        if follower is None or follower.state is not FollowerState.GREETING or follower.connection is None:
+            self._greeting = None
+        elif self._greeting is None or self._greeting[0] != follower.connection:
+            self._greeting = follower.connection, now
+        elif now - self._greeting[1] >= GREETING_S:
+            self._driver.drop_link(follower.connection, "the leader does not reply to this member's first words")
 
     @property
     def _is_connected(self) -> bool:
@@ -117,21 +141,23 @@ class Supervision:
     def _patience_s(self) -> float:
         """Return how long to wait for a leader before this member stands itself. One whose lease goes on may take long
         to recover its spool. One that is connected and whose lease has ended may hang, or it cannot reach etcd: it
-        goes on while it answers.
+        goes on while it answers. Elections that led to no service double the wait.
         """
         core = self._driver.member.core
-        assert core.key is not None
-        others = [member for member in core.key.members if member != core.id and member in self._entries]
-        if is_ahead(core.kept) and others:
-            return AHEAD_LEASES * self._lease_s
+        key = core.key
+        assert key is not None
+        others = [member for member in key.members if member != core.id and member in self._entries]
         rank = RANK_S * sum([member < core.id for member in others])
-        if core.key.leader_id == core.id or not others:
+        is_refused = self._refused == (key.leader_id, key.epoch)
+        vain = max(0, key.epoch - core.kept.stream.last.epoch)  # epochs of which this member has no record
+        times = 1 << min(vain, VAIN_MAX)
+        if others and key.leader_id != core.id and key.leader_id in self._entries and not is_refused:
+            return self._lease_s + rank if self._is_connected else inf
+        if is_ahead(core.kept) and others:
+            return times * AHEAD_LEASES * self._lease_s
+        if key.leader_id == core.id or not others:
             return rank
-        if self._is_connected:
-            return self._lease_s + rank
-        if core.key.leader_id not in self._entries or self.is_refused:
-            return STAND_S + rank
-        return inf
+        return times * ((self._lease_s if self._is_connected else STAND_S) + rank)
 
     # --- a leader ---
 

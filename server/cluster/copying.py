@@ -20,7 +20,7 @@ from staniel.journal.disk.fs import MISSING, Fs
 from staniel.journal.spool_listing import HELD, JOBS_HELD
 
 PIECE_BYTES = 512 << 10
-NAMES_PER_PIECE = 1000
+PART_BYTES = 32  # what a part takes besides its name and its data, at most
 
 
 class PiecePart(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag_field="kind"):
@@ -92,21 +92,24 @@ class CopySource:
         return _encoder.encode(parts), isinstance(parts[-1], CopyDone)
 
     def _read(self, place: Place) -> Iterator[list[Parts]]:
-        parts: list[Parts] = [HeldAt(*place)]
-        for file in self._files:
-            parts.append(CopiedFile(file.name, file.size))
-            if len(parts) >= NAMES_PER_PIECE:
-                yield parts
-                parts = []
+        parts: list[Parts] = []
         size = 0
+        for part, part_size in self._sized_parts(place):
+            if size + part_size > PIECE_BYTES and parts:
+                yield parts
+                parts, size = [], 0
+            parts.append(part)
+            size += part_size
+        yield [*parts, CopyDone()]
+
+    def _sized_parts(self, place: Place) -> Iterator[tuple[Parts, int]]:
+        """Yield the parts, each with the most bytes that it takes in a piece."""
+        yield HeldAt(*place), PART_BYTES
+        for file in self._files:
+            yield CopiedFile(file.name, file.size), len(file.name.encode()) + PART_BYTES
         for file in self._files:
             for at, data in self._pieces_of(file):
-                if size + len(data) > PIECE_BYTES and parts:
-                    yield parts
-                    parts, size = [], 0
-                parts.append(Bytes(file.name, at, data))
-                size += len(data)
-        yield [*parts, CopyDone()]
+                yield Bytes(file.name, at, data), len(file.name.encode()) + len(data) + PART_BYTES
 
     def _pieces_of(self, file: FileToSum) -> Iterator[tuple[int, bytes]]:
         reader = self._fs.reader(file.path)

@@ -23,13 +23,13 @@ UNSENT_BYTES_MAX = 256 << 20
 
 
 class MemberLink:
-    """A connection to another member. `unsent_bytes` waits for its socket."""
+    """A connection to another member. `unsent_bytes` waits for its socket, which has taken `sent_bytes`."""
 
     def __init__(self, number: int, sock: socket.socket) -> None:
         self.number = number
         self.sock = sock
         self.decoder = MessageDecoder()
-        self.unsent_bytes = 0
+        self.unsent_bytes = self.sent_bytes = 0
         self.is_watched_for_writes = False
         self._unsent: deque[bytes | memoryview] = deque()
 
@@ -47,6 +47,7 @@ class MemberLink:
             except BlockingIOError:
                 return
             self.unsent_bytes -= sent
+            self.sent_bytes += sent
             if sent < len(data):
                 self._unsent[0] = memoryview(data)[sent:]
             else:
@@ -128,6 +129,11 @@ class Links:
         """Return how much waits for a connection's socket."""
         link = self._links.get(number)
         return 0 if link is None else link.unsent_bytes
+
+    def sent_bytes(self, number: int) -> int:
+        """Return how much a connection's socket has taken."""
+        link = self._links.get(number)
+        return 0 if link is None else link.sent_bytes
 
     def close(self, number: int) -> None:
         """Close a connection, once what its socket takes at once is sent."""

@@ -13,6 +13,7 @@ from staniel.broker.events import EventSink, Level
 from staniel.cluster.effects import Refusal
 from staniel.cluster.follower import FollowerState
 from staniel.cluster.key import Key
+from staniel.cluster.leader import PeerState
 from staniel.cluster.member import RoleState
 from staniel.server.cluster.member_file import is_ahead
 
@@ -29,6 +30,8 @@ STAND_S = 0.5  # the wait of a candidate whose leader's lease has ended
 RANK_S = 0.3  # and more for each candidate before it, so that they do not all stand at once
 VAIN_MAX = 3  # elections without service that double these waits
 GREETING_S = 5.0  # a leader replies to a member's first words within this, or on the next connection
+PROGRESS_LEASES = 3.0  # a member that joins gets further within this, or is disconnected
+PROGRESS_BYTES = 256 << 10  # of a copy, in that time
 AHEAD_LEASES = 2.0  # a leader that was killed lets others stand first: it would make all of them copy its spool
 
 
@@ -50,6 +53,8 @@ class Supervision:
         self._greeting: tuple[int, float] | None = None
         """The connection on which a leader has not replied to this member's first words, and since when."""
         self._gone_since: dict[bytes, float] = {}
+        self._progress: dict[int, tuple[tuple[PeerState, int], float]] = {}
+        """Of each connection that joins or is copied to: how far that is, and since when."""
         self._lasts: deque[tuple[float, int]] = deque()
         self._syncing: object = None
         self._syncing_since = 0.0
@@ -65,6 +70,7 @@ class Supervision:
             self._unheard_since, self._answered = None, 0
             self._greeting = None
             self._gone_since.clear()
+            self._progress.clear()
             self._lasts.clear()
         self._now = now
         self._note_syncs(now)
@@ -75,6 +81,7 @@ class Supervision:
         if self._driver.member.leader is not None:
             self._unheard_since = None
             self._look_at_followers(now)
+            self._look_at_joining(now)
         else:
             self._look_at_greeting(now)
             self._look_for_leader(now)
@@ -183,6 +190,23 @@ class Supervision:
             elif leader.acks.get(member_id, 0) < expected:
                 self._take_out(member_id, "it does not keep up")
         self._driver.forget_written(min([leader.acks.get(member, 0) for member in connected], default=leader.answered))
+
+    def _look_at_joining(self, now: float) -> None:
+        """End the connection of a member that gets no further before it follows: the stream is kept for it."""
+        leader = self._driver.member.leader
+        known, self._progress = self._progress, {}
+        for connection, peer in list(leader.peers.items()) if leader is not None else []:
+            if peer.state is PeerState.FOLLOWING:
+                continue
+            progress = peer.state, self._driver.links.sent_bytes(connection) // PROGRESS_BYTES
+            before, since = known.get(connection, (progress, now))
+            if before != progress:
+                since = now
+            if now - since < PROGRESS_LEASES * self._lease_s:
+                self._progress[connection] = progress, since
+            else:
+                self._report(Level.WARNING, "cluster.join_stuck", member=peer.id.hex(), state=peer.state.value)
+                self._driver.drop_link(connection, "it gets no further")
 
     def _take_out(self, member_id: bytes, why: str) -> None:
         leader = self._driver.member.leader

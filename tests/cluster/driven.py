@@ -78,3 +78,17 @@ class Process:
         """Have this member elected for epoch 2; its promise is not synced yet."""
         self.read_key(key(1, A), 5)
         self.driver.key_watched(key(2, B), 6)
+
+    def lead(self) -> None:
+        """Have this member elected, recover nothing, and serve."""
+        self.elect()
+        self.end_syncs()
+        self.driver.member.recovered(())
+        self.driver.carry_out()
+        self.end_syncs()
+        assert self.driver.member.is_serving
+
+    def close(self) -> None:
+        """Close what the driver has open."""
+        self.driver.links.close_all()
+        self.driver.file.close()

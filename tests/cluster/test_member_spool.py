@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -22,14 +23,15 @@ def test_a_leader_that_is_deposed_before_it_serves_begins_anew_and_says_what_its
     state: LeaderState, was_ahead: bool, tmp_path: Path
 ) -> None:
     paths = write_member(tmp_path, *FOLLOWED, *([Fixed(ALL_FIXED)] if was_ahead else []))
-    process = Process(paths)
-    process.elect()
-    if state is LeaderState.RECOVERING:
+    with closing(Process(paths)) as process:
+        process.elect()
+        if state is LeaderState.RECOVERING:
+            process.end_syncs()
+        leader = process.driver.member.leader
+        assert leader is not None and leader.state is state
+        with pytest.raises(MustBeginAnew):
+            process.driver.key_watched(key(3, C), 7)
         process.end_syncs()
-    leader = process.driver.member.leader
-    assert leader is not None and leader.state is state
-    with pytest.raises(MustBeginAnew):
-        process.driver.key_watched(key(3, C), 7)
     kept = MemberFile(OsFs(), paths.own).kept
     assert is_ahead(kept) is (was_ahead or state is LeaderState.RECOVERING)
     assert is_ahead(kept) or kept.fixed == 2

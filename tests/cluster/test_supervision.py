@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,10 +14,13 @@ from staniel.cluster.durable import ALL_FIXED, Fixed
 from staniel.cluster.effects import Transact
 from staniel.cluster.follower import FollowerState
 from staniel.cluster.key import Key
+from staniel.cluster.leader import PeerState
+from staniel.cluster.messages import GREETING, Hello, Message, encode_message
 from staniel.server.cluster.etcd_link import MemberEntry
-from staniel.server.cluster.supervision import GREETING_S, Supervision
-from tests.cluster.driven import FOLLOWED, A, B, C, Process, ignore, key, write_member
+from staniel.server.cluster.supervision import GREETING_S, PROGRESS_BYTES, PROGRESS_LEASES, Supervision
+from tests.cluster.driven import CLUSTER, FOLLOWED, A, B, C, Process, ignore, key, write_member
 
+STRANGER = b"d" * 16
 LEASE_S = 5.0
 ENTRY = MemberEntry("n", "127.0.0.1:1", "127.0.0.1:2")
 
@@ -50,8 +55,13 @@ class Supervised(Process):
         return self.now - begin
 
 
-def test_a_refused_port_of_one_leader_says_nothing_of_the_next(tmp_path: Path) -> None:
-    member = Supervised(tmp_path)
+@pytest.fixture
+def member(tmp_path: Path) -> Iterator[Supervised]:
+    with closing(Supervised(tmp_path)) as supervised:
+        yield supervised
+
+
+def test_a_refused_port_of_one_leader_says_nothing_of_the_next(member: Supervised) -> None:
     member.see(key(1, A))
     member.supervision.note_connect(key(1, A), is_refused=True)
     member.see(key(2, C))
@@ -66,12 +76,12 @@ def test_a_refused_port_of_one_leader_says_nothing_of_the_next(tmp_path: Path) -
 
 
 def test_a_member_that_was_killed_waits_for_a_living_leader_that_recovers(tmp_path: Path) -> None:
-    member = Supervised(tmp_path, is_ahead=True)
-    member.see(key(2, C))
-    member.wait(key(2, C), 120)
-    assert not member.has_stood
-    del member.entries[C]
-    assert member.wait(key(2, C), 60) < 60
+    with closing(Supervised(tmp_path, is_ahead=True)) as member:
+        member.see(key(2, C))
+        member.wait(key(2, C), 120)
+        assert not member.has_stood
+        del member.entries[C]
+        assert member.wait(key(2, C), 60) < 60
 
 
 def test_elections_that_led_to_no_service_double_the_wait_up_to_a_bound(tmp_path: Path) -> None:
@@ -79,16 +89,15 @@ def test_elections_that_led_to_no_service_double_the_wait_up_to_a_bound(tmp_path
     for epoch in (1, 2, 3, 4, 5, 50):
         folder = tmp_path / str(epoch)
         folder.mkdir()
-        member = Supervised(folder)
-        del member.entries[C]
-        member.see(key(epoch, C))
-        waits.append(member.wait(key(epoch, C), 60))
-        assert member.has_stood
+        with closing(Supervised(folder)) as member:
+            del member.entries[C]
+            member.see(key(epoch, C))
+            waits.append(member.wait(key(epoch, C), 60))
+            assert member.has_stood
     assert waits == pytest.approx([0.8, 1.6, 3.2, 6.4, 6.4, 6.4], abs=0.4)
 
 
-def test_a_connection_that_was_reset_before_it_was_known_is_followed_by_another(tmp_path: Path) -> None:
-    member = Supervised(tmp_path)
+def test_a_connection_that_was_reset_before_it_was_known_is_followed_by_another(member: Supervised) -> None:
     member.see(key(2, C))
     with socket.create_server(("127.0.0.1", 0)) as listening:
         ours = socket.create_connection(listening.getsockname())
@@ -103,8 +112,7 @@ def test_a_connection_that_was_reset_before_it_was_known_is_followed_by_another(
     assert member.connects > connects
 
 
-def test_a_connection_on_which_the_leader_does_not_reply_is_ended(tmp_path: Path) -> None:
-    member = Supervised(tmp_path)
+def test_a_connection_on_which_the_leader_does_not_reply_is_ended(member: Supervised) -> None:
     member.see(key(2, C))
     ours, theirs = socket.socketpair()
     with theirs:
@@ -116,3 +124,50 @@ def test_a_connection_on_which_the_leader_does_not_reply_is_ended(tmp_path: Path
         connects = member.connects
         member.wait(key(2, C), 3)
         assert not member.driver.links.has(number) and member.connects > connects
+
+
+def joining(member: Supervised, member_id: bytes, folder: Path) -> tuple[int, socket.socket]:
+    """Have a half-copied member greet this leader of a spool of 8 MB; return its connection."""
+    member.lead()
+    with folder.joinpath("big").open("wb") as file:
+        file.truncate(8 << 20)
+    ours, theirs = socket.socketpair()
+    number = member.driver.links.add(ours)
+    theirs.sendall(GREETING + encode_message(Message(CLUSTER, member_id, 2, Hello((), 0, 0, True))))
+    member.driver.reactor.handle_events(0)
+    return number, theirs
+
+
+def step(member: Supervised, seconds: float) -> None:
+    """Run the timers and the connections for this long."""
+    for _ in range(round(10 * seconds)):
+        member.now += 0.1
+        member.driver.reactor.handle_events(0)
+        member.supervision.look_after(member.now)
+
+
+@pytest.mark.parametrize(("member_id", "state"), [(A, PeerState.LEAVING), (STRANGER, PeerState.COPYING)])
+def test_a_member_that_joins_and_gets_no_further_is_disconnected(
+    member_id: bytes, state: PeerState, member: Supervised, tmp_path: Path
+) -> None:
+    number, theirs = joining(member, member_id, tmp_path)
+    leader = member.driver.member.leader
+    assert leader is not None and leader.peers[number].state is state
+    with theirs:
+        step(member, PROGRESS_LEASES * LEASE_S - 1)
+        assert number in leader.peers
+        step(member, 3)
+        assert number not in leader.peers and not member.driver.links.has(number)
+
+
+def test_a_member_that_takes_a_copy_slowly_is_not_disconnected(member: Supervised, tmp_path: Path) -> None:
+    number, theirs = joining(member, STRANGER, tmp_path)
+    leader = member.driver.member.leader
+    assert leader is not None
+    with theirs:
+        for _ in range(6):
+            step(member, PROGRESS_LEASES * LEASE_S - 1)
+            for _ in range(16):
+                theirs.recv(PROGRESS_BYTES // 8)
+                member.driver.reactor.handle_events(0)
+        assert leader.peers[number].state is PeerState.COPYING

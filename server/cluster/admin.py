@@ -17,7 +17,8 @@ from staniel.server.interfaces import Sock
 
 BODY_BYTES_MAX = 16 << 10
 HEAD_BYTES_MAX = 16 << 10
-PATHS = (b"GET /cluster ", b"POST /cluster/")
+LENGTH_DIGITS_MAX = 9
+PATHS = (b"GET /cluster ", b"POST /cluster/", b"GET /health/live ")
 TOO_LARGE = "the request is too large"
 
 
@@ -40,12 +41,14 @@ class Request(Struct, frozen=True):
 def read_request(data: bytes) -> Request | str | None:
     """Return the request that these bytes are: None if more are needed, a text if they are none."""
     head, end, body = data.partition(b"\r\n\r\n")
+    if len(head) > HEAD_BYTES_MAX:
+        return TOO_LARGE
     if not end:
-        return TOO_LARGE if len(data) > HEAD_BYTES_MAX else None
+        return None
     lines = head.decode("latin-1").split("\r\n")
     fields = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
     length = fields.get("content-length", "0")
-    if not (length.isascii() and length.isdigit()) or int(length) > BODY_BYTES_MAX:
+    if not (length.isascii() and length.isdigit()) or len(length) > LENGTH_DIGITS_MAX or int(length) > BODY_BYTES_MAX:
         return TOO_LARGE
     if len(body) < int(length):
         return None
@@ -64,7 +67,9 @@ class MemberAdmin:
         self._token = token
 
     def reply(self, data: bytes, is_of_spool: bool) -> bytes | None:
-        """Return the reply to a request, or None if it is not whole."""
+        """Return the reply to a request, or None if it is not whole. No bytes of a client may raise an error here: it
+        would end the member.
+        """
         request = read_request(data)
         if request is None:
             return None
@@ -87,7 +92,7 @@ class MemberAdmin:
             case "POST /cluster/handover":
                 try:
                     order = msgspec.json.decode(request.body or b"{}", type=HandOver)
-                except msgspec.DecodeError as error:
+                except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
                     return respond(400, Refused(str(error)))
                 return self._respond_to_order(self._orders.hand_over(order.to))
         leader = self._orders.status().leader_address
@@ -106,7 +111,10 @@ def respond(status: int, body: Struct | None) -> bytes:
 
 
 class AdminSock(GatedSock):
-    """An operator's socket of a leader: requests about the cluster are served here, all others by the hub."""
+    """An operator's socket of a leader. If its first request is about the cluster it is served here, else the hub gets
+    all of it: later bytes may be within a body, and a reply from here would overtake those that wait. `_asked_bytes`:
+    the first bytes, as long as they may be such a request; None behind them.
+    """
 
     __slots__ = ("_admin", "_asked_bytes", "_is_of_spool")
 
@@ -114,19 +122,20 @@ class AdminSock(GatedSock):
         super().__init__(gate, below)
         self._admin = admin
         self._is_of_spool = is_of_spool
-        self._asked_bytes = b""
+        self._asked_bytes: bytes | None = b""
 
     def recv(self, count: int, /) -> bytes:
-        data = self._asked_bytes + super().recv(count)
-        if not data.startswith(PATHS) and not (data and any(path.startswith(data) for path in PATHS)):
-            self._asked_bytes = b""
+        data = super().recv(count)
+        if self._asked_bytes is None:
             return data
-        reply = self._admin.reply(data, self._is_of_spool)
+        asked = self._asked_bytes + data
+        if not data or not any(asked.startswith(path) or path.startswith(asked) for path in PATHS):
+            self._asked_bytes = None
+            return b"" if asked.startswith(PATHS) else asked  # at the end of the stream the hub judges a part of a word
+        reply = self._admin.reply(asked, self._is_of_spool)
         if reply is None:
-            if len(data) == len(self._asked_bytes):
-                return b""  # the end of the stream
-            self._asked_bytes = data
+            self._asked_bytes = asked
             raise BlockingIOError
-        self._asked_bytes = b""
+        self._asked_bytes = None
         self.below.send(reply)
         return b""  # to the hub the client has ended its stream

@@ -42,6 +42,7 @@ from staniel.server.cluster.reactor import Reactor
 from staniel.server.cluster.refuser import Refuser
 from staniel.server.cluster.supervision import Supervision
 from staniel.server.sockets import BoundSockets
+from staniel.server.spool_socket import allowed_clients
 
 TICK_S = 0.1
 CONNECT_S = 2.0
@@ -85,7 +86,7 @@ class MemberProcess:
         self.etcd = EtcdLink(config.etcd, config.name, self.driver.kept.member_id, entry, lease_s, answers)
         self.supervision = Supervision(self.driver, self.entries, config.lease_ms / 1000, parts.report)
         self.admin = MemberAdmin(Orders(self.status, self._init, self._hand_over), token)
-        self.refuser = Refuser(self.reactor, self.leader_address, self.admin.reply)
+        self.refuser = Refuser(self.reactor, self.leader_address, self.admin.reply, allowed_clients())
         self.service: LeaderService | None = None
         self.ending: Exception | None = None
         self._made: tuple[Broker, RecoverySummary] | None = None

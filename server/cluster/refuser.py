@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from staniel.broker.session import ProtocolSpec
 from staniel.server.cluster.reactor import Reactor
 from staniel.server.interfaces import close_quietly
+from staniel.server.spool_socket import credentials
 
 READ_BYTES = 64 << 10
 REQUEST_BYTES_MAX = 128 << 10  # of an operator's request
@@ -32,10 +33,13 @@ class Refusal:
 
 
 class Refuser:
-    """The refusals. `leader` returns the address of the leader, "" if none is known; `reply` serves operators."""
+    """The refusals. `leader` returns the address of the leader, "" if none is known; `reply` serves operators. `uids`:
+    the users whose programs may connect to the spool's socket, whose name any program of the machine can reach.
+    """
 
-    def __init__(self, reactor: Reactor, leader: Callable[[], str], reply: Reply) -> None:
+    def __init__(self, reactor: Reactor, leader: Callable[[], str], reply: Reply, uids: frozenset[int]) -> None:
         self._reactor = reactor
+        self._uids = uids
         self._leader = leader
         self._reply = reply
         self._listening: list[int] = []
@@ -70,12 +74,18 @@ class Refuser:
             sock, _ = listening.accept()
         except OSError:
             return
-        if len(self._clients) >= CLIENTS_MAX:
+        if len(self._clients) >= CLIENTS_MAX or (is_of_spool and not self._may_order(sock)):
             close_quietly(sock)
             return
         sock.setblocking(False)
         client = self._clients[sock.fileno()] = Refusal(sock, protocol, is_of_spool, now_ms + 60_000)
         self._reactor.dispatcher.watch(sock.fileno(), select.EPOLLIN, lambda now_ms: self._serve(client, now_ms))
+
+    def _may_order(self, sock: socket.socket) -> bool:
+        try:
+            return credentials(sock)[1] in self._uids
+        except OSError:
+            return False
 
     def _serve(self, client: Refusal, now_ms: int) -> None:
         try:

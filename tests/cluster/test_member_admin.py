@@ -1,4 +1,4 @@
-"""Requests of operators to a member: no bytes of a client end it, and those about the cluster alone are served there."""
+"""Requests of operators to a member: no bytes of a client end it; those about the cluster alone are served there."""
 
 from __future__ import annotations
 

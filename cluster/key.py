@@ -11,6 +11,7 @@ from staniel.cluster.places import ID_BYTES
 
 KEY_BYTES_MAX = 16 << 10
 MEMBERS_MAX = 16
+ADDRESS_MAX = 300
 MISSING_REVISION = 0
 """The `mod_revision` that etcd compares for a key that does not exist."""
 
@@ -27,7 +28,7 @@ class Key(Struct, frozen=True, forbid_unknown_fields=True):
     cluster_id: Id
     epoch: Epoch
     leader_id: Id
-    address: Annotated[str, Meta(max_length=300)]
+    address: Annotated[str, Meta(max_length=ADDRESS_MAX)]
     members: Annotated[tuple[Id, ...], Meta(min_length=1, max_length=MEMBERS_MAX)]
 
     def with_members(self, members: frozenset[bytes]) -> Key:

@@ -8,19 +8,23 @@ only while the syncs of this member come to an end.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Annotated
 
 import msgspec
 import trio
-from msgspec import Struct
+from msgspec import Meta, Struct
 
+from staniel.broker.config.addresses import TcpAddress, parse_address
 from staniel.cluster.effects import ReadKey, Transact
 from staniel.cluster.etcd.client import TIMEOUT_S, Etcd
 from staniel.cluster.etcd.errors import EtcdError
 from staniel.cluster.etcd.messages import ChangeKind, KeyValue, NewsKind, Outcome
-from staniel.cluster.key import Key, decode_key, encode_key, prefix_of
+from staniel.cluster.key import ADDRESS_MAX, Key, decode_key, encode_key, prefix_of
+from staniel.cluster.places import ID_BYTES
 
 RETRY_S = 0.5
 RENEWALS_A_LEASE = 3
+ENTRY_BYTES_MAX = 4 << 10
 
 
 class MemberEntry(Struct, frozen=True):
@@ -28,7 +32,29 @@ class MemberEntry(Struct, frozen=True):
 
     name: str
     replication: str
-    clients: str
+    clients: Annotated[str, Meta(max_length=ADDRESS_MAX)]
+
+
+def decode_member(value: bytes) -> MemberEntry | None:
+    """Return the entry of a member; None if it is none of this version, or names no addresses to connect to."""
+    if len(value) > ENTRY_BYTES_MAX:
+        return None
+    try:
+        entry = msgspec.json.decode(value, type=MemberEntry)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+    return entry if is_reachable(entry.replication) and is_reachable(entry.clients) else None
+
+
+def is_reachable(address: str) -> bool:
+    """Tell whether this is the TCP address of a host whose name can be asked for."""
+    try:
+        where = parse_address(address)
+        if isinstance(where, TcpAddress):
+            where.host.encode("idna")
+    except ValueError:
+        return False
+    return isinstance(where, TcpAddress) and where.port > 0 and "\0" not in where.host
 
 
 class Answers(Struct, frozen=True):
@@ -118,9 +144,10 @@ class EtcdLink:
 
     def _id_of(self, key: bytes) -> bytes:
         try:
-            return bytes.fromhex(key.removeprefix(self._members).decode())
+            member_id = bytes.fromhex(key.removeprefix(self._members).decode())
         except ValueError:
             return b""
+        return member_id if len(member_id) == ID_BYTES else b""
 
     def _take_values(self, values: Sequence[KeyValue]) -> None:
         for held in values:
@@ -129,10 +156,11 @@ class EtcdLink:
                 if isinstance(key, Key):
                     self._answers.watched(key, held.mod_revision)
             elif held.key.startswith(self._members) and (member_id := self._id_of(held.key)):
-                try:
-                    self._entries[member_id] = msgspec.json.decode(held.value, type=MemberEntry)
-                except msgspec.DecodeError:
+                entry = decode_member(held.value)
+                if entry is None:
                     self._entries.pop(member_id, None)
+                else:
+                    self._entries[member_id] = entry
 
     async def stay_alive(self, is_alive: Callable[[], bool]) -> None:
         """Keep the entry of this member, for ever; `is_alive`: whether it may."""

@@ -24,6 +24,8 @@ from staniel.cluster.stream import Record, RecordKind, Run, Stream
 
 MAGIC = b"staniel-member 1\n"
 ALL_FIXED = (1 << 63) - 1
+ENTRY_BYTES_MAX = 40
+"""Bytes of a record's entry beside its data, at most."""
 SOUGHT_BYTES_MAX = 1 << 30  # of checksums that are computed to find a whole entry: half a second
 
 
@@ -189,6 +191,11 @@ def compacted(kept: Kept) -> bytes:
     entries += [Promised(kept.promised), Seen(kept.revision), Marked(kept.fitness)]
     entries += [Appended(*record.place, record.kind, record.data) for record in stream.behind(stream.base.number)]
     return new_file(kept.member_id) + b"".join(map(encode_entry, [*entries, Fixed(kept.fixed)]))
+
+
+def record_bytes_max(kept: Kept) -> int:
+    """Return how many bytes the records take in `compacted` at most; the rest of it is small."""
+    return kept.stream.data_bytes + ENTRY_BYTES_MAX * len(kept.stream.records)
 
 
 class Content(NamedTuple):

@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 from staniel.cluster.places import NOWHERE, Place
 
+RECORD_COST = 200
+"""Bytes of memory that a kept record takes beside its data."""
+
 
 class RecordKind(IntEnum):
     """The meaning of a record to a member. Its data means nothing to it."""
@@ -35,13 +38,14 @@ class Run(NamedTuple):
 
 class Stream:
     """The records of a member, without gaps. `runs` covers all of them; `records` holds those behind `base`, which is
-    the last record whose effect is in files alone.
+    the last record whose effect is in files alone. `data_bytes`: of all of `records`.
     """
 
     def __init__(self, base: Place = NOWHERE, runs: Sequence[Run] = ()) -> None:
         self.base = base
         self.runs = list(runs)
         self.records: list[Record] = []
+        self.data_bytes = 0
 
     @property
     def last(self) -> Place:
@@ -63,11 +67,12 @@ class Stream:
         if record.place.epoch > self.last.epoch:
             self.runs.append(Run(record.place.epoch, record.place.number))
         self.records.append(record)
+        self.data_bytes += len(record.data)
 
     def cut(self, number: int) -> None:
         """Remove the records behind this number."""
         assert number >= self.base.number, f"cannot cut off up to {number}: kept from {self.base}"
-        del self.records[number - self.base.number :]
+        self._remove(slice(number - self.base.number, None))
         self.runs = [run for run in self.runs if run.first <= number]
 
     def forget(self, number: int) -> None:
@@ -75,7 +80,28 @@ class Stream:
         if number > self.base.number:
             kept = self.base.number
             self.base = Place(self.epoch_of(number), number)
-            del self.records[: number - kept]
+            self._remove(slice(number - kept))
+
+    def _remove(self, which: slice) -> None:
+        self.data_bytes -= sum([len(record.data) for record in self.records[which]])
+        del self.records[which]
+
+    @property
+    def kept_bytes(self) -> int:
+        """The memory that the kept records take."""
+        return self.data_bytes + RECORD_COST * len(self.records)
+
+    def spare_upto(self, bytes_max: int, records_max: int) -> int:
+        """Return the number up to which records must go, so that no more than this is kept."""
+        spare_bytes, spare_records = self.kept_bytes - bytes_max, len(self.records) - records_max
+        number = self.base.number
+        for record in self.records:
+            if spare_bytes <= 0 and spare_records <= 0:
+                break
+            spare_bytes -= RECORD_COST + len(record.data)
+            spare_records -= 1
+            number = record.place.number
+        return number
 
     def has_behind(self, number: int) -> bool:
         """Tell whether all records behind this number are kept."""

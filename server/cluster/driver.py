@@ -57,6 +57,7 @@ from staniel.server.cluster.reactor import Reactor
 COPY_UNSENT_BYTES_MAX = 4 << 20
 COPIED = "the leader's files will be copied"
 KEPT_BYTES_MAX = 64 << 20
+KEPT_RECORDS_MAX = 200_000
 """Records that are kept in memory and in the member's file, for followers that return."""
 
 
@@ -269,14 +270,8 @@ class Driver:
     def trim(self) -> None:
         """Give up the records that no member needs any more."""
         stream = self.kept.stream
-        spare = sum([len(record.data) for record in stream.records]) - KEPT_BYTES_MAX
-        if spare > 0:
-            number = stream.base.number
-            for record in stream.records:
-                if spare <= 0:
-                    break
-                spare -= len(record.data)
-                number = record.place.number
+        number = stream.spare_upto(KEPT_BYTES_MAX, KEPT_RECORDS_MAX)
+        if number > stream.base.number:
             if self.member.leader is None:
                 number = min(number, self.spool.sync())
             self.member.trim(number)

@@ -10,7 +10,16 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from staniel.cluster.durable import ALL_FIXED, Entries, Kept, compacted, encode_entry, new_file, read_file
+from staniel.cluster.durable import (
+    ALL_FIXED,
+    Entries,
+    Kept,
+    compacted,
+    encode_entry,
+    new_file,
+    read_file,
+    record_bytes_max,
+)
 from staniel.journal.disk.fs import MISSING, File, FilesMisplaced, Fs, JournalFailure
 from staniel.journal.disk.refusals import described
 from staniel.journal.disk.replace_file import replace_and_open, replace_file
@@ -112,10 +121,7 @@ class MemberFile:
 
     def rewrite_if_large(self) -> None:
         """Write the file anew if most of it is out of date. Raises JournalFailure."""
-        if self._file.size < REWRITE_BYTES_MIN or self._running is not None:
-            return
-        held = sum([len(record.data) for record in self.kept.stream.records])
-        if self._file.size < REWRITE_TIMES * max(held, REWRITE_BYTES_MIN // REWRITE_TIMES):
+        if self._running is not None or not is_large(self._file.size, self.kept):
             return
         try:
             file = replace_and_open(self._fs, self._path, compacted(self.kept), f"{self._path}.new")
@@ -127,6 +133,11 @@ class MemberFile:
     def close(self) -> None:
         self._worker.close()
         self._file.close()
+
+
+def is_large(size: int, kept: Kept) -> bool:
+    """Tell whether a file of this size would be several times smaller if it were written anew."""
+    return size >= REWRITE_BYTES_MIN and size >= REWRITE_TIMES * record_bytes_max(kept)
 
 
 def is_ahead(kept: Kept) -> bool:

@@ -6,6 +6,7 @@ covers all that was written before it began.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 
 from msgspec import Struct
@@ -20,7 +21,7 @@ from staniel.cluster.durable import (
     read_file,
     record_bytes_max,
 )
-from staniel.journal.disk.fs import MISSING, File, FilesMisplaced, Fs, JournalFailure
+from staniel.journal.disk.fs import FULL_ERRNOS, MISSING, File, FilesMisplaced, Fs, JournalFailure, SyncFailed
 from staniel.journal.disk.refusals import described
 from staniel.journal.disk.replace_file import replace_and_open, replace_file
 from staniel.journal.spool import SpoolError
@@ -43,7 +44,7 @@ class FileSync(Struct):
 
 class MemberFile:
     """The file, open for appending. `kept` is what it says; the member changes it together with the file. `damage`: ""
-    or why the member is marked HALF since this start.
+    or why the member is marked HALF since this start. `_refused_at`: its size when the disk had no room to rewrite it.
     """
 
     def __init__(self, fs: Fs, own: str) -> None:
@@ -59,12 +60,32 @@ class MemberFile:
         if isinstance(content, str):
             raise SpoolError(f"{self._path}: {content}; see docs/replication.md before you remove it")
         self.kept, self.damage = content.kept, content.damage
-        # Written anew at each start: a torn end is gone, and what is read here is durable, whatever an earlier process
-        # could not sync.
-        self._file = replace_and_open(fs, self._path, compacted(self.kept), f"{self._path}.new")
+        self._file = self._open_anew(data[: content.whole], len(data))
         self._worker: WorkerThread[FileSync] = WorkerThread("member")
         self._running: FileSync | None = None
         self._wanted = 0
+        self._refused_at = 0
+
+    def _open_anew(self, whole: bytes, size: int) -> File:
+        """Write the file anew, as at each start: a torn end is gone, and what was read is durable, whatever an earlier
+        process could not sync. If the disk has no room for a second copy, the same bytes are written over themselves.
+        """
+        try:
+            return replace_and_open(self._fs, self._path, compacted(self.kept), f"{self._path}.new")
+        except OSError as error:
+            # A sync that failed may be that of the folder: the file is another one by then.
+            if self.damage or isinstance(error, SyncFailed) or error.errno not in FULL_ERRNOS:
+                raise
+        if len(whole) < size:
+            self._fs.truncate(self._path, len(whole))
+        region = self._fs.overwrite(self._path)
+        try:
+            region.write_at(0, whole)
+            region.sync()
+        finally:
+            region.close()
+        self._fs.sync_folder(os.path.dirname(self._path))
+        return self._fs.append(self._path)
 
     @property
     def fd(self) -> int:
@@ -120,15 +141,21 @@ class MemberFile:
             raise FilesMisplaced(f"{self._path} was removed, moved or cut short by another program")
 
     def rewrite_if_large(self) -> None:
-        """Write the file anew if most of it is out of date. Raises JournalFailure."""
-        if self._running is not None or not is_large(self._file.size, self.kept):
+        """Write the file anew if most of it is out of date. If the disk is full, that waits. Raises JournalFailure."""
+        size = self._file.size
+        if self._running is not None or not is_large(size, self.kept):
+            return
+        if self._refused_at and size < self._refused_at + REWRITE_BYTES_MIN:
             return
         try:
             file = replace_and_open(self._fs, self._path, compacted(self.kept), f"{self._path}.new")
         except OSError as error:
+            if error.errno in FULL_ERRNOS and not isinstance(error, SyncFailed):
+                self._refused_at = self._file.size
+                return
             raise JournalFailure(f"cannot rewrite {self._path}: {described(error)}") from error
         self._file.close()
-        self._file = file
+        self._file, self._refused_at = file, 0
 
     def close(self) -> None:
         self._worker.close()

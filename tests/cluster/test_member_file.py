@@ -155,3 +155,58 @@ def test_a_file_that_another_program_takes_away_ends_the_member(harm: str, tmp_p
     with pytest.raises(FilesMisplaced, match="was removed, moved or cut"):
         file.check_in_place()
     file.close()
+
+
+def full_disk(torn: bytes = b"") -> Disk:
+    """A disk that has no room for a second copy of the member's file, which ends with `torn`."""
+    disk = member_disk()
+    file = opened(disk)
+    Story().say(file, Joined(C, 0), *[Appended(1, number, RecordKind.PUT, b"x" * 1000) for number in range(1, 40)])
+    if torn:
+        file._file.write(torn)
+    file._file.close()
+    disk.capacity_bytes = disk.used_bytes
+    return disk
+
+
+@pytest.mark.parametrize("torn", [b"", b"\0\0\1\0torn"])
+def test_a_member_starts_on_a_full_disk(torn: bytes) -> None:
+    disk = full_disk(torn)
+    file = opened(disk)
+    assert file.kept.stream.last == Place(1, 39) and not file.damage
+    assert disk.list(OWN) == [("member", True)]
+    left = disk.crash(Crash.DROP)  # what it has read is durable from here on
+    left.capacity_bytes = 1 << 30
+    assert opened(left).kept.stream.last == Place(1, 39)
+
+
+@pytest.mark.parametrize("how", [Crash.DROP, Crash.KEEP, "any"])
+def test_an_accident_while_a_member_starts_on_a_full_disk_loses_nothing(how: Crash | str) -> None:
+    chance = Random(5)
+    whole = full_disk(b"\0\0\1\0torn")
+    whole.sync_all("")
+    whole.log.clear()
+    opened(whole)
+    assert len(whole.log) > 3
+    for stop in range(len(whole.log)):
+        disk = full_disk(b"\0\0\1\0torn")
+        disk.sync_all("")
+        disk.log.clear()
+        disk.stop_at = stop
+        with pytest.raises(PowerCut):
+            opened(disk)
+        left = disk.crash(how if isinstance(how, Crash) else chance.randrange)
+        kept = opened(left).kept
+        assert kept.stream.last == Place(1, 39) and kept.fitness is Fitness.WHOLE, stop
+
+
+def test_a_file_that_has_grown_waits_for_room_to_be_compacted() -> None:
+    disk = full_disk()
+    file = opened(disk)
+    assert file.kept.apply(Trimmed(39))
+    file.rewrite_if_large()
+    assert file._file.size > 30_000
+    disk.capacity_bytes = 1 << 30
+    file.write([Trimmed(39)] * 20)
+    file.rewrite_if_large()
+    assert file._file.size < 1000

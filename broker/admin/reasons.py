@@ -67,7 +67,7 @@ class HealthReason(Struct, frozen=True):
 
 class Health(Struct, frozen=True):
     """The health of a server. `ready`: consumers are served, so a load balancer may send clients. `ready_for_puts`:
-    nothing is refused. `build`: plain Python or compiled; empty for an unauthenticated client.
+    nothing is refused. `build`: plain Python or compiled; empty for clients without the token.
     """
 
     ready: bool

@@ -57,6 +57,8 @@ KINDS = {
     "`paused`": Kind("/.staniel/paused", r"/spool/\.staniel/paused.*"),
     "`status`": Kind("/.staniel/status", r"/spool/\.staniel/status.*"),
     "`clock`": Kind("/.staniel/clock", r"/spool/\.staniel/clock.*"),
+    "`member`": Kind("/.staniel/member", r"/spool/\.staniel/member.*"),
+    "`follower`": Kind("/.staniel/follower", r"/spool/\.staniel/follower.*"),
     "`version`": Kind("/.staniel/version", r"/spool/\.staniel/version.*"),
     "the spool's lock": Kind("/.staniel/lock", r"/spool/\.staniel/lock"),
     "the reserve": Kind("/.staniel/ballast", r"/spool/\.staniel/ballast.*"),

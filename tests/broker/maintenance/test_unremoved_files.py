@@ -15,6 +15,7 @@ from staniel.journal.disk.fs import JournalFailure
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.kestrel.log import Log
 from staniel.journal.libkestrel.family import TRIED_AT_ONCE
+from staniel.journal.libkestrel.records import MAGIC_BYTES
 from staniel.journal.transfer_log import Intent, encode, key_of
 from staniel.sim.disk.disk import PowerCut
 from staniel.sim.disk.durable import Crash
@@ -511,7 +512,7 @@ def test_no_start_removes_segments_in_which_a_copy_may_have_to_be_found() -> Non
     copy = next(family.segments.items())
     whole = world.disk.kill()
     put_file(whole, "from", addx(copy.data))
-    replace_file(whole, "s/.staniel/intents", encode(Intent(1, "from", 5, "q", 0, 0, *key_of(copy))))
+    replace_file(whole, "s/.staniel/intents", encode(Intent(1, "from", 5, "q", 0, MAGIC_BYTES, *key_of(copy))))
     for can_read in (True, False):
         disk = whole.fork()
         if not can_read:

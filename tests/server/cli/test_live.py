@@ -562,8 +562,6 @@ def test_a_shell_completes_the_names_of_queues(server: Server, tmp_path: Path) -
 VARYING = re.compile(
     r"\d+ (?:ms|s|m \d+ s)\b|127\.0\.0\.1:\d+|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d|\((?:pure Python|compiled)\)"
 )
-    r"\d+ (?:ms|s|m \d+ s)\b|127\.0\.0\.1:\d+|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d|\((?:pure Python|compiled)\)"
-)
 
 
 def test_the_transcript_of_the_document_is_what_the_commands_say(server: Server) -> None:

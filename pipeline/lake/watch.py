@@ -105,6 +105,10 @@ class FolderWatch:
         except BlockingIOError:
             return b""
 
+    def __del__(self) -> None:
+        """Close a watch whose stream is gone without a stop: a user may have 128 of them."""
+        self.close()
+
     def close(self) -> None:
         """Stop watching: from now on any name may have changed."""
         for mark in self._marks.values():

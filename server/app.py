@@ -5,30 +5,25 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable
-from functools import partial
 
 import trio
 
 from staniel.broker.broker import Broker
 from staniel.broker.config.load import Config, ConfigError
 from staniel.broker.events import Level
-from staniel.broker.recovery import RecoveryProgress, RecoverySummary
+from staniel.broker.recovery import RecoverySummary
 from staniel.broker.status import ServerStatus
-from staniel.broker.users import Logins
 from staniel.broker.version import VERSION
 from staniel.compiled import BUILD
 from staniel.journal.disk.fs import AlreadyLocked, FilesMisplaced
-from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.disk.refusals import described, remedy
 from staniel.journal.group_commit import JournalFailure
-from staniel.journal.kestrel.files import OWN_FOLDER
-from staniel.journal.spool import LOCK, SpoolError
+from staniel.journal.spool import SpoolError
 from staniel.server import heap, signals
 from staniel.server.clock import ServerClock, steady_ms
 from staniel.server.connection_limits import Reserve
-from staniel.server.file_systems import check_file_systems, flaws, report_flaws
+from staniel.server.file_systems import report_flaws
 from staniel.server.gc_policy import GcPolicy
 from staniel.server.hub import Hub
 from staniel.server.interfaces import Security
@@ -38,16 +33,12 @@ from staniel.server.log import ServerLog
 from staniel.server.loop import Loop
 from staniel.server.machine import ListeningSocket, SystemMachine, own_name
 from staniel.server.outlet import Outlet, OutletStream, say
-from staniel.server.process import ProcessReader
-from staniel.server.progress import Display, megabytes
-from staniel.server.reopening import ReopenWait
+from staniel.server.progress import megabytes
 from staniel.server.secret_files import watch_secrets
 from staniel.server.sockets import PORT_HINT, BoundSockets, StartError
 from staniel.server.spool_socket import allowed_clients
-from staniel.server.start_checks import allow_files, check_again, check_file_size, check_network
-from staniel.server.start_notice import StartFs, StartNotice
+from staniel.server.start import Start, prepare
 from staniel.server.supervisor import Supervisor
-from staniel.server.sync_thread import close_apart
 
 BACKLOG = 1024
 LOOKS = 48  # checks of the open files, some at a time, after a failure
@@ -82,63 +73,31 @@ async def serve(load: Callable[[], Config], log: ServerLog) -> None:
 
         await serve_member(load, log)
         return
-    log.open(config.server.log_level, config.server.log_format)
-    report = log.report
-    journals, clients = allow_files()
-    is_limited = check_file_size(config)
-    check_network(config, report)
-    fs_flaws = flaws(config, OsFs(), os.environ)
-    check_file_systems(config, fs_flaws)
-    supervisor = Supervisor(os.environ, os.getpid())
-    notice = StartNotice(steady_ms, lambda text: supervisor.notify(f"STATUS={text}"))
-    fs = StartFs(close_apart, notice, f"/{OWN_FOLDER}/{LOCK}")
-    broker = Broker(config, fs, report, load, Logins(os.urandom(32), allowed_clients()))
-    broker.spool.is_file_size_limited = is_limited
-    broker.group.open_files.allow(journals)
-    broker.group.open_files.wait = ReopenWait(report, time.sleep)
-    report_flaws(fs_flaws, report)
-    broker.health.disk.file_systems = fs_flaws
-    broker.process = ProcessReader()
-    broker.check_reload = partial(check_again, fs_flaws)
+    start = prepare(config, load, log)
+    broker = start.make_broker(start.fs)
+    report_flaws(start.flaws, log.report)
     with BoundSockets(config) as bound:
-        if config.admin.socket and (error := bound.open_for_spool(broker.spool.own)) is not None:
-            hint = "staniel's commands cannot reach this server over the spool; use [admin] listen"
-            report(Level.WARNING, "admin.no_socket", why=error.strerror, hint=hint)
-        await open_service(config, broker, bound, clients, log, supervisor, notice)
-    report(Level.INFO, "server.stopped", **broker.status.stop_cause)
+        start.open_for_spool(bound, broker.spool.own)
+        await open_service(start, broker, bound, log)
+    log.report(Level.INFO, "server.stopped", **broker.status.stop_cause)
 
 
-async def open_service(
-    config: Config,
-    broker: Broker,
-    bound: BoundSockets,
-    clients: int,
-    log: ServerLog,
-    supervisor: Supervisor,
-    notice: StartNotice,
-) -> None:
-    """Recover the spool, then serve until a signal or `shutdown`. `clients` is the number of descriptors for
-    clients.
-    """
+async def open_service(start: Start, broker: Broker, bound: BoundSockets, log: ServerLog) -> None:
+    """Recover the spool, then serve until a signal or `shutdown`."""
+    config = start.config
     clock = ServerClock()
     broker.wall.read_notes(clock.read, clock.now_ms())
     began_ms = steady_ms()
     gc_policy = GcPolicy()
     gc_policy.disable()
-    display = Display(broker.report, steady_ms, sys.stderr)
-    notice.read_from_now_on()
-
-    def show(progress: RecoveryProgress) -> None:
-        display(progress)
-        notice(progress)
-
-    summary = broker.recover(clock.now_ms(), show)
+    start.notice.read_from_now_on()
+    summary = start.recover(broker, clock.now_ms())
     gc_policy.enable()
     broker.watch.begin_rounds(clock.now_ms())
     if config.all_addresses("admin"):  # a page may be opened; without one a history begins when it is asked for
         broker.sampler(clock.now_ms())
     machine = SystemMachine(clock)
-    hub = Hub(broker, machine, clients)
+    hub = Hub(broker, machine, start.clients)
     security = secure(broker) if bound.secure else None
     watch_secrets(broker)
     for sock, wire in bound.all():
@@ -150,9 +109,9 @@ async def open_service(
         acceptor = ListeningSocket(sock, allowed_clients() if is_of_spool else None)
         reserve = Reserve.SPOOL if is_of_spool else Reserve.OPERATORS if wire.name == "admin" else Reserve.NONE
         hub.listen(Endpoint(acceptor, wire, security if sock in bound.secure else None, reserve))
-    notice.end()
+    start.notice.end()
     hello = greeting(bound, config, summary, steady_ms() - began_ms)
-    failure = await run_until_stopped(Loop(hub, machine, gc_policy), hello, log, supervisor)
+    failure = await run_until_stopped(Loop(hub, machine, gc_policy), hello, log, start.supervisor)
     if failure is not None:
         raise failure
     hub.close()

@@ -265,11 +265,13 @@ class TransferRecovery:
         cut has left of it. Raises OSError.
         """
         target = intents[0].target
-        claimed = self._claimed.setdefault(self.files_of(target), set())
+        files = self.files_of(target)
+        claimed = self._claimed.setdefault(files, set())
         if len({intent.copy_key for intent in intents}) < len(intents):
             intents = sorted(intents, key=self._is_still_there)
-        is_stream = family_of(target) in self.spool.streams.families
-        search = (StreamSearch if is_stream else Search)(self.spool.fs, self.spool.folder, target)
+        search = (StreamSearch if files in self.spool.streams.families else Search)(
+            self.spool.fs, self.spool.folder, target
+        )
         places = [search.position_after(intent.after, intent.at) for intent in intents]
         landed: dict[tuple[int, int, int], list[tuple[FilePosition, bytes]]] = {}
         keys, sizes = {intent.copy_key for intent in intents}, {intent.size for intent in intents}

@@ -130,7 +130,7 @@ class TransferOperation(Operation):
         self._ready: deque[tuple[Step, SliceUnderWay]] = deque()
         self._is_all_begun = False  # no more items are set aside
         self._unnoted = 0  # settled slices whose frame is not durable yet
-        self._unkept = 0  # slices of which items stay, until the frame that says so is durable
+        self._is_noting_kept = False  # items of a slice stay, and the frame that says so is not durable yet
         self._behind_kept: list[SliceUnderWay] = []  # no copy of these is added until then
         self._is_waiting = False  # until a slice under way is settled
         self._is_reading = False  # until a task has ended
@@ -270,7 +270,7 @@ class TransferOperation(Operation):
         self.tools.timers.soon(self)
 
     def _copy(self, slice_: SliceUnderWay, now_ms: int) -> None:
-        if self._unkept:  # recovery would take equal copies of this slice for those of the items that stay
+        if self._is_noting_kept:  # recovery would take equal copies of this slice for those of the items that stay
             self._behind_kept.append(slice_)
             return
         target = self.tools.queues.find(slice_.target)
@@ -291,8 +291,8 @@ class TransferOperation(Operation):
             self._hand_back(slice_, log, now_ms)
         else:
             self.note_kept(slice_)
-            self._unkept += 1
-            self.after_file(partial(self._hand_back, slice_, log), now_ms)
+            self._is_noting_kept = True
+            self.after_file(partial(self._kept_noted, slice_, log), now_ms)
 
     @abstractmethod
     def note_kept(self, slice_: SliceUnderWay) -> None:
@@ -301,14 +301,17 @@ class TransferOperation(Operation):
         copy.
         """
 
+    def _kept_noted(self, slice_: SliceUnderWay, log: Log | StreamWriter | None, now_ms: int) -> None:
+        """Go on with the slices behind `slice_`. The frame that says which of its items stay is durable."""
+        self._is_noting_kept = False
+        self._ready.extend((self._copy, behind) for behind in self._behind_kept)
+        self._behind_kept.clear()
+        self.tools.timers.soon(self)
+        self._hand_back(slice_, log, now_ms)
+
     def _hand_back(self, slice_: SliceUnderWay, log: Log | StreamWriter | None, now_ms: int) -> None:
-        """Take back the items that stay in their queue. The frame that says so is durable."""
+        """Take back the items that stay in their queue."""
         self._take_back(slice_, now_ms)
-        if self._unkept:
-            self._unkept -= 1
-            behind, self._behind_kept = self._behind_kept, []
-            self._ready.extend((self._copy, slice_) for slice_ in behind)
-            self.tools.timers.soon(self)
         self._await_copies(slice_, log, now_ms)
 
     def _await_copies(self, slice_: SliceUnderWay, log: Log | StreamWriter | None, now_ms: int) -> None:

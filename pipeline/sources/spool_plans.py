@@ -83,8 +83,17 @@ def guarded(plan: SpoolPlan, work: Callable[[], SpoolPlan]) -> SpoolPlan:
 
 
 def plan_spools(options: JournalOptions) -> list[SpoolPlan]:
-    """Return the plans of all spools that can be read. Raises SpoolUnreachable; ValueError for a queue that is in none
-    of them, and for spools of different formats.
+    """Return the plans of all spools that can be read. Raises what `readable_spools` does."""
+    plans, form = readable_spools(options)
+    total = sum(plan.bytes for plan in plans) or 1
+    pinned = for_each(plans, lambda plan: guarded(plan, partial(_pinned, plan, options, form, total)))
+    check_reachable(pinned, options.ignores_unreachable)
+    return [plan for plan in pinned if not plan.error]
+
+
+def readable_spools(options: JournalOptions) -> tuple[list[SpoolPlan], str]:
+    """Return what there is to read of each spool that can be read, and the format of all. Raises SpoolUnreachable;
+    ValueError for a queue that is in none of them, and for spools of different formats.
     """
     plans = look_at_spools(options)
     check_reachable(plans, options.ignores_unreachable)
@@ -93,10 +102,7 @@ def plan_spools(options: JournalOptions) -> list[SpoolPlan]:
     names = {name for plan in plans for name in plan.queues}
     if unmet := options.queues.unmet(names):
         raise ValueError(no_queue(unmet[0], f"any of {len(plans)} spools", names))
-    total = sum(plan.bytes for plan in plans) or 1
-    pinned = for_each(plans, lambda plan: guarded(plan, partial(_pinned, plan, options, form, total)))
-    check_reachable(pinned, options.ignores_unreachable)
-    return [plan for plan in pinned if not plan.error]
+    return plans, form
 
 
 def look_at_spools(options: JournalOptions) -> list[SpoolPlan]:

@@ -26,8 +26,7 @@ from staniel.pipeline.sources.journal import columns_of
 from staniel.pipeline.sources.journal_options import JournalOptions
 from staniel.pipeline.sources.journal_stream import LOG, TRIES, JournalStream, Offset, PinnedPartition
 from staniel.pipeline.sources.options import as_option
-from staniel.pipeline.sources.planning import no_queue
-from staniel.pipeline.sources.spool_plans import check_reachable, common_format, look_at_spools
+from staniel.pipeline.sources.spool_plans import readable_spools
 from staniel.pipeline.sources.spools import SpoolUnreachable
 from staniel.pipeline.tasks.summarise import run
 
@@ -75,16 +74,10 @@ def archive_each(
     options, out = JournalOptions({**given, "path": path}, stores), with_settings(absolute(out), stores)
     if not options.is_several:
         return archive(spark, options.path, out, given, tell, warn)
-    plans = look_at_spools(options)
-    check_reachable(plans, options.ignores_unreachable)
-    readable = [plan for plan in plans if not plan.error]
-    form = common_format(readable)
-    names = {name for plan in readable for name in plan.queues}
-    if unmet := options.queues.unmet(names):
-        raise ValueError(no_queue(unmet[0], f"any of {len(readable)} spools", names))
+    plans, form = readable_spools(options)
     plain = {name: value for name, value in given.items() if name not in OF_SEVERAL}
     rows = 0
-    for plan in readable:
+    for plan in plans:
         chosen = sorted(name for name in plan.queues if name in options.queues)
         if not chosen:
             continue

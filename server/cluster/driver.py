@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import ParamSpec
 
 import trio
 from msgspec import Struct
@@ -38,7 +39,6 @@ from staniel.cluster.effects import (
     Transact,
     WritePiece,
 )
-from staniel.cluster.key import Key
 from staniel.cluster.member import Member
 from staniel.cluster.messages import Message
 from staniel.cluster.places import Place
@@ -54,6 +54,7 @@ from staniel.server.cluster.member_file import MemberFile, is_ahead
 from staniel.server.cluster.member_spool import UNFIT, MemberSpool
 from staniel.server.cluster.reactor import Reactor
 
+P = ParamSpec("P")
 COPY_UNSENT_BYTES_MAX = 4 << 20
 COPIED = "the leader's files will be copied"
 KEPT_BYTES_MAX = 64 << 20
@@ -225,10 +226,14 @@ class Driver:
         self.member.disconnected(connection)
         self.carry_out()
 
-    def key_watched(self, key: Key, revision: int) -> None:
-        """Take what a watch says."""
-        self.member.key_watched(key, revision)
-        self.carry_out()
+    def then_carry_out(self, take: Callable[P, object]) -> Callable[P, None]:
+        """Return an input of the member with its effects: `take` is one of its methods."""
+
+        def take_and_carry_out(*told: P.args, **more: P.kwargs) -> None:
+            take(*told, **more)
+            self.carry_out()
+
+        return take_and_carry_out
 
     def _on_synced(self, now_ms: int) -> None:
         number = self.file.take_synced()

@@ -63,7 +63,7 @@ class Answers(Struct, frozen=True):
     key_read: Callable[[int, Key | None, int], None]
     taken: Callable[[int, int], None]
     refused: Callable[[int, Key | None, int], None]
-    unanswered: Callable[[int, str], None]
+    unanswered: Callable[[int], None]
     watched: Callable[[Key, int], None]
     entries: Callable[[dict[bytes, MemberEntry]], None]
 
@@ -109,7 +109,7 @@ class EtcdLink:
 
     def _fail(self, ask: int, why: str) -> None:
         self.trouble = why
-        self._answers.unanswered(ask, why)
+        self._answers.unanswered(ask)
 
     def _hand_over_key(self, held: KeyValue | None, take: Callable[[int, Key | None, int], None], ask: int) -> None:
         if held is None:

@@ -72,15 +72,21 @@ class MemberProcess:
         config = parts.config.cluster
         self._parts, self._config, self._report = parts, config, parts.report
         self.reactor = Reactor()
-        member = MemberConfig(config.advertise, config.min_in_sync)
-        self.driver = Driver(member, parts.fs, paths, self.reactor, config.lease_ms, parts.report)
+        of_set = MemberConfig(config.advertise, config.min_in_sync)
+        self.driver = Driver(of_set, parts.fs, paths, self.reactor, config.lease_ms, parts.report)
         self.driver.outside = Outside(
             self._ask_etcd, self._connect_to, self._begin_to_lead, self._begin_to_serve, self._close_clients
         )
         self.entries: dict[bytes, MemberEntry] = {}
         entry = MemberEntry(config.member, replication_address(config.listen, config.advertise), config.advertise)
+        inputs, member = self.driver.then_carry_out, self.driver.member
         answers = Answers(
-            self._key_read, self._taken, self._refused, self._unanswered, self.driver.key_watched, self._take_entries
+            inputs(member.key_read),
+            inputs(member.transaction_taken),
+            inputs(member.transaction_refused),
+            inputs(member.ask_unanswered),
+            inputs(member.key_watched),
+            self._take_entries,
         )
         lease_s = -(-config.lease_ms // 1000)
         self.etcd = EtcdLink(config.etcd, config.name, self.driver.kept.member_id, entry, lease_s, answers)
@@ -181,22 +187,6 @@ class MemberProcess:
 
     def _ask_etcd(self, effect: object) -> None:
         self._start(self.etcd.ask, effect)
-
-    def _key_read(self, *answer: object) -> None:
-        self.driver.member.key_read(*answer)  # type: ignore[arg-type]
-        self.driver.carry_out()
-
-    def _taken(self, ask: int, revision: int) -> None:
-        self.driver.member.transaction_taken(ask, revision)
-        self.driver.carry_out()
-
-    def _refused(self, *answer: object) -> None:
-        self.driver.member.transaction_refused(*answer)  # type: ignore[arg-type]
-        self.driver.carry_out()
-
-    def _unanswered(self, ask: int, why: str) -> None:
-        self.driver.member.ask_unanswered(ask)
-        self.driver.carry_out()
 
     def _take_entries(self, entries: dict[bytes, MemberEntry]) -> None:
         self.entries.clear()

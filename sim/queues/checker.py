@@ -17,6 +17,7 @@ from staniel.queues.calendar import is_date
 from staniel.queues.changes import Change
 from staniel.queues.counters import CHANGES_COUNTED
 from staniel.queues.item import Item
+from staniel.queues.names import family_of
 from staniel.queues.queue import Queue
 from staniel.sim.clocks import Clocks
 from staniel.sim.queues.conversation import (
@@ -518,7 +519,7 @@ class Checker:
             return {leg for target in self.aliases[name] for leg in self.legs(target, exactly)}
         if not exactly and self.model(name).is_reader:
             # The other readers have recorded that the item is not meant for them.
-            return {model_name for model_name in self.models if model_name.partition("+")[0] == name.partition("+")[0]}
+            return {model_name for model_name in self.models if family_of(model_name) == family_of(name)}
         children = {model.name for model in self.models.values() if model.name.startswith(f"{name}+")}
         return {name} | {child for child in children if not exactly or self.models[child].queue is not None}
 

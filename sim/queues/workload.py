@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from random import Random
 
+from staniel.queues.names import family_of
 from staniel.sim.crc_collisions import colliding_item
 from staniel.sim.profiles import Profile
 from staniel.sim.queues.conversation import Request, Want
@@ -66,7 +67,7 @@ class Workload:
         if not self.profile.streams:
             return []
         kestrels = {AGED} if self.profile.wall_steps else set()
-        parents = sorted({name.partition("+")[0] for name in [*self.names, *self.readers, *FURTHER]} - kestrels)
+        parents = sorted({family_of(name) for name in [*self.names, *self.readers, *FURTHER]} - kestrels)
         return [name for name in parents if rng.randrange(1000) < self.profile.streams]
 
     def _lapsed(self, rng: Random) -> list[str]:

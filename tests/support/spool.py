@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from staniel.journal.group_commit import GroupCommit
 from staniel.journal.kestrel.log import Log
@@ -14,7 +15,7 @@ from staniel.queues.config import QueueConfig
 from staniel.queues.interfaces import Journal
 from staniel.queues.item import Item
 from staniel.queues.queue import Queue
-from staniel.sim.disk.disk import Disk
+from staniel.sim.disk.disk import Disk, PowerCut
 from staniel.sim.disk.durable import Choose, Crash
 from tests.support.judge import Content
 from tests.support.records import NOW_MS, content, state
@@ -34,6 +35,21 @@ def new_disk(capacity_bytes: int = 1 << 30) -> Disk:
 def crashes(seeds: int) -> list[Crash | Choose]:
     """All lost, all kept, and so many mixtures."""
     return [*Crash, *(random.Random(seed).randrange for seed in range(seeds))]
+
+
+def cut_at_each_step(base: Disk, run: Callable[[Disk], object]) -> Iterator[tuple[int, Disk]]:
+    """The step and the disk of runs on copies of `base`, each cut off one step later. The last one runs to its end."""
+    for step in range(1, 400):
+        disk = base.copy()
+        disk.stop_at = len(disk.log) + step
+        has_ended = False
+        with suppress(PowerCut):
+            run(disk)
+            has_ended = True
+        yield step, disk
+        if has_ended:
+            return
+    raise AssertionError("it has no end")
 
 
 def content_of(disk: Disk, path: str) -> bytes:

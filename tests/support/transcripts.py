@@ -101,7 +101,8 @@ def with_port(text: str, port: int) -> str:
 
 def with_ports(document: Document) -> None:
     """Give the other ports that a document names, of a second server and of etcd, numbers that are free."""
-    for number in OTHER_PORTS:
+    shown = "\n".join([*document.files.values(), *document.commands])
+    for number in [number for number in OTHER_PORTS if number in shown]:
         free = str(free_port())
         document.files = {name: text.replace(number, free) for name, text in document.files.items()}
         document.commands = [command.replace(number, free) for command in document.commands]

@@ -4,10 +4,9 @@ item that was put is never taken for the copy, so that none is lost.
 
 from __future__ import annotations
 
-from contextlib import suppress
-
-from staniel.sim.disk.disk import Disk, PowerCut
+from staniel.sim.disk.disk import Disk
 from staniel.sim.world import content
+from tests.support.spool import cut_at_each_step
 from tests.support.world import World
 
 CONFIG = """
@@ -36,17 +35,7 @@ def put_and_moved(disk: Disk) -> None:
 
 def test_no_item_is_lost_by_a_kill_at_any_step() -> None:
     seen = set()
-    for step in range(1, 200):
-        disk = filled()
-        disk.stop_at = len(disk.log) + step
-        ended = True
-        with suppress(PowerCut):
-            put_and_moved(disk)
-            ended = False
+    for _, disk in cut_at_each_step(filled(), put_and_moved):
         left = content(disk.kill())
         seen.add(left["q"].count(b"x") + left.get("q+child", []).count(b"x"))
-        if not ended:
-            break
-    else:
-        raise AssertionError("it has no end")
     assert seen == {0, 2}

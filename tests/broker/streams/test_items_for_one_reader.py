@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from contextlib import suppress
 
 import pytest
 
@@ -15,10 +14,12 @@ from staniel.broker.operations.redrive import home_of
 from staniel.broker.operations.running import LOOK_AGAIN_MS
 from staniel.broker.transfer_recovery import TransferRecovery
 from staniel.broker.transfers import Transfers
-from staniel.sim.disk.disk import Disk, PowerCut
+from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Crash
 from staniel.sim.world import content
+from tests.broker.operations.test_redrive import died
 from tests.broker.operations.test_undo import Admin, goes_on, settles
+from tests.support.spool import cut_at_each_step
 from tests.support.world import World
 
 CONFIG = """
@@ -71,37 +72,22 @@ def moved(disk: Disk, now_ms: int, plan: tuple[str, ...]) -> None:
 def test_a_kill_amid_moves_between_readers_loses_and_doubles_nothing(plan: tuple[str, ...], are_equal: bool) -> None:
     base, now_ms = filled(are_equal)
     before = sorted(item for items in content(base.copy()).values() for item in items)
-    for step in range(1, 400):
-        disk = base.copy()
-        disk.stop_at = len(disk.log) + step
-        has_ended = True
-        with suppress(PowerCut):
-            moved(disk, now_ms + 10, plan)
-            has_ended = False
+    for step, disk in cut_at_each_step(base, lambda disk: moved(disk, now_ms + 10, plan)):
         left = content(disk.kill())
         assert sorted(item for items in left.values() for item in items) == before, (step, left)
-        if not has_ended:
-            return
-    raise AssertionError("it has no end")
 
 
 def test_a_kill_amid_a_put_to_one_reader_leaves_the_item_with_no_other() -> None:
-    base = with_readers(CONFIG).disk.copy()
+    def put(disk: Disk) -> None:
+        world = World(CONFIG, disk)
+        world.client().says("set q+a 0 0 3", "new")
+        world.sync()
+
     seen = set()
-    for step in range(1, 100):
-        disk = base.copy()
-        disk.stop_at = len(disk.log) + step
-        has_ended = True
-        with suppress(PowerCut):
-            world = World(CONFIG, disk)
-            world.client().says("set q+a 0 0 3", "new")
-            world.sync()
-            has_ended = False
+    for step, disk in cut_at_each_step(with_readers(CONFIG).disk.copy(), put):
         left = content(disk.kill())
         assert not left.get("q") and not left.get("q+b"), (step, left)
         seen.add(len(left.get("q+a", [])))
-        if not has_ended:
-            break
     assert seen == {0, 1}
 
 
@@ -115,29 +101,27 @@ def test_two_moves_of_equal_items_to_two_readers_at_once_take_turns(monkeypatch:
         world.client().puts("x", source)
     settles(world)
     base, now_ms = world.disk.copy(), world.now_ms
-    for step in range(1, 400):
-        disk = base.copy()
-        disk.stop_at = len(disk.log) + step
-        has_ended = True
-        with suppress(PowerCut):
-            world = World(ROOMY, disk, now_ms + 10)
-            world.client().says(f"move s1 q+b {MANY}")
-            world.client().says("move s2 q+a 2")
-            monkeypatch.setattr(transfer, "STEPS_PER_TURN", 4)
-            world.turn(1)
-            monkeypatch.setattr(transfer, "STEPS_PER_TURN", 1)
-            while goes_on(world) or world.broker.operations.running:
-                world.now_ms += 1
-            has_ended = False
-        world = World(ROOMY, disk.kill(), now_ms + 1000)
+
+    def end_operations(world: World) -> None:
         while goes_on(world) or world.broker.operations.running:
             world.now_ms += 1
+
+    def move(disk: Disk) -> None:
+        world = World(ROOMY, disk, now_ms + 10)
+        world.client().says(f"move s1 q+b {MANY}")
+        world.client().says("move s2 q+a 2")
+        monkeypatch.setattr(transfer, "STEPS_PER_TURN", 4)
+        world.turn(1)
+        monkeypatch.setattr(transfer, "STEPS_PER_TURN", 1)
+        end_operations(world)
+
+    left = {}
+    for step, disk in cut_at_each_step(base, move):
+        world = World(ROOMY, disk.kill(), now_ms + 1000)
+        end_operations(world)
         left = {name: len(world.items(name)) for name in ("s1", "q+b", "s2", "q+a", "q")}
         assert (left["s1"] + left["q+b"], left["s2"] + left["q+a"], left["q"]) == (MANY, 2, 0), (step, left)
-        if not has_ended:
-            assert (left["q+b"], left["q+a"]) == (MANY, 2)
-            return
-    raise AssertionError("it has no end")
+    assert (left["q+b"], left["q+a"]) == (MANY, 2)
 
 
 DEAD = CONFIG + "".join(
@@ -145,25 +129,24 @@ DEAD = CONFIG + "".join(
 )
 
 
+def redriven(disk: Disk, now_ms: int, config: str, then: str = "") -> None:
+    """Redrive the dead letters. `then`: a queue to which a client puts meanwhile. Raises PowerCut."""
+    world = World(config, disk, now_ms)
+    Admin(world).asks("POST", "/api/queues/dead/redrive", {})
+    world.turn(1)
+    if then:
+        world.client().puts("y", then)
+    for _ in range(14):
+        goes_on(world)
+
+
 @pytest.mark.parametrize("how", list(Crash))
 def test_equal_dead_letters_of_several_readers_go_home_each(how: Crash) -> None:
     """After a power cut a reader may have those of the others, too: its file may be the only one that is not synced."""
-    world = with_readers(DEAD)
-    for reader in ("q+b", "q+a", "q+b", "q+b", "q+a"):
-        world.client().puts("x", reader).says(f"get {reader}/open", f"get {reader}/abort")
-        settles(world)
+    world = died(with_readers(DEAD), *[(reader, "x") for reader in ("q+b", "q+a", "q+b", "q+b", "q+a")])
     base, now_ms = world.disk.copy(), world.now_ms
     seen: list[list[int]] = []
-    for step in range(1, 200):
-        disk = base.copy()
-        disk.stop_at = len(disk.log) + step
-        has_ended = True
-        with suppress(PowerCut):
-            world = World(DEAD, disk, now_ms + 10)
-            Admin(world).asks("POST", "/api/queues/dead/redrive", {})
-            for _ in range(12):
-                goes_on(world)
-            has_ended = False
+    for step, disk in cut_at_each_step(base, lambda disk: redriven(disk, now_ms + 10, DEAD)):
         world = World(DEAD, disk.crash(how), now_ms + 1000)
         for _ in range(12):
             goes_on(world)
@@ -171,10 +154,7 @@ def test_equal_dead_letters_of_several_readers_go_home_each(how: Crash) -> None:
         has_all = left[0] == 5 or (left[1] >= 2 and left[2] >= 3)
         assert has_all if how is Crash.DROP else left in ([5, 0, 0, 0], [0, 2, 3, 0]), (step, left)
         seen.append(left)
-        if not has_ended:
-            assert seen[0] != seen[-1] == [0, 2, 3, 0]
-            return
-    raise AssertionError("it has no end")
+    assert seen[0] != seen[-1] == [0, 2, 3, 0]
 
 
 LAX = """
@@ -230,38 +210,20 @@ def homes_of(world: World) -> dict[str, int]:
 
 
 def redriven_at_each_step(base: Disk, now_ms: int, config: str, then: str = "") -> Iterator[tuple[int, World]]:
-    """Kill a redrive at each step, and yield what a start makes of it. `then`: a request of a client meanwhile."""
-    for step in range(1, 200):
-        disk = base.copy()
-        disk.stop_at = len(disk.log) + step
-        has_ended = True
-        with suppress(PowerCut):
-            world = World(config, disk, now_ms + 10)
-            Admin(world).asks("POST", "/api/queues/dead/redrive", {})
-            world.turn(1)
-            if then:
-                world.client().puts("y", then)
-            for _ in range(14):
-                goes_on(world)
-            has_ended = False
+    """Kill a redrive at each step, and yield what a start makes of it. `then`: a queue to which a client puts."""
+    for step, disk in cut_at_each_step(base, lambda disk: redriven(disk, now_ms + 10, config, then)):
         world = World(config, disk.kill(), now_ms + 1000)
         for operation in list(world.broker.operations.running.values()):
             operation.cancel()
         for _ in range(14):
             goes_on(world)
         yield step, world
-        if not has_ended:
-            return
-    raise AssertionError("it has no end")
 
 
 @pytest.mark.parametrize("order", [("q+b", "q+a"), ("q+a", "q+b"), ("q+b", "q+b", "q+a", "q+a")])
 def test_a_reader_without_a_journal_takes_no_copy_of_another_for_its_own(order: tuple[str, ...]) -> None:
     config = DEAD + 'queues."q+b".keep_journal = false\n'
-    world = with_readers(config)
-    for reader in order:
-        world.client().puts("x", reader).says(f"get {reader}/open", f"get {reader}/abort")
-        settles(world)
+    world = died(with_readers(config), *[(reader, "x") for reader in order])
     for step, after in redriven_at_each_step(world.disk.copy(), world.now_ms, config):
         found = homes_of(after)
         assert (found["q+a"], found["q"]) == (order.count("q+a"), 0), (step, found)
@@ -272,10 +234,7 @@ def test_a_reader_without_a_journal_takes_no_copy_of_another_for_its_own(order: 
 def test_what_finds_no_room_in_a_reader_is_not_taken_for_the_copy_in_another(
     order: tuple[str, ...], max_items: int
 ) -> None:
-    world = with_readers(DEAD)
-    for reader in order:
-        world.client().puts("x", reader).says(f"get {reader}/open", f"get {reader}/abort")
-        settles(world)
+    world = died(with_readers(DEAD), *[(reader, "x") for reader in order])
     limited = DEAD + f'queues."q+a".max_items = {max_items}\n'
     for step, after in redriven_at_each_step(world.disk.copy(), world.now_ms, limited, then="q+a"):
         assert homes_of(after) == {"q": 0, "q+a": order.count("q+a"), "q+b": order.count("q+b")}, step

@@ -39,6 +39,7 @@ from staniel.cluster.effects import (
     Transact,
     WritePiece,
 )
+from staniel.cluster.key import Key
 from staniel.cluster.member import Member
 from staniel.cluster.messages import Message
 from staniel.cluster.places import Place
@@ -224,6 +225,11 @@ class Driver:
         self._report(Level.DEBUG, "cluster.link_closed", connection=connection, why=why)
         self._forget_copy(connection)
         self.member.disconnected(connection)
+        self.carry_out()
+
+    def key_watched(self, key: Key, revision: int) -> None:
+        """Take what a watch says."""
+        self.member.key_watched(key, revision)
         self.carry_out()
 
     def then_carry_out(self, take: Callable[P, object]) -> Callable[P, None]:

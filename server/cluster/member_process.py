@@ -85,7 +85,7 @@ class MemberProcess:
             inputs(member.transaction_taken),
             inputs(member.transaction_refused),
             inputs(member.ask_unanswered),
-            inputs(member.key_watched),
+            self.driver.key_watched,
             self._take_entries,
         )
         lease_s = -(-config.lease_ms // 1000)

@@ -146,11 +146,12 @@ def test_reads_of_a_stopped_client_time_out_and_it_cannot_close_them_once_it_goe
     with Wire(server.address) as other, holder(server, "timed", 10) as stopped:
         os.kill(stopped.pid, signal.SIGSTOP)
         all_back(server, "timed")
-        assert other.get("timed") == ITEMS[0]
+        first = other.get("timed")  # any of them: they may have come back in two turns, the later in front
+        assert first in ITEMS[:10]
         os.kill(stopped.pid, signal.SIGCONT)
         stopped.kill()
         stopped.wait()
-    assert drain(server.address, "timed") == ITEMS[1:10]
+    assert sorted([first, *drain(server.address, "timed")]) == ITEMS[:10]
 
 
 def test_a_stopped_client_that_has_asked_for_megabytes_holds_up_nobody(server: Server) -> None:

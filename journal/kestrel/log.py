@@ -470,7 +470,8 @@ class Log(Journal):
         number = self.newest_number + 1
         last, temp = layout.archive_name(self.name, number), layout.temp_name(self.name, number)
         pack = layout.pack_name(self.name, number)
-        records = [Encoder(self.config.journal_dialect).encode_empty(0)]
+        # The counter stays: recovery tells by it which items of an undo file have left the queue.
+        records = [Encoder(self.config.journal_dialect).encode_empty(self.encoder.counter)]
         # It must be possible to delete a queue even on a full disk.
         self.group.try_or_release_ballast(lambda: self._write_synced(records, number)[1].close())
         self._rename_to_pack(f"{self.folder}/{temp}", f"{self.folder}/{last}", f"{self.folder}/{pack}")

@@ -15,6 +15,7 @@ from staniel.broker.operations.transfer import SliceUnderWay, TransferOperation
 from staniel.broker.operations.undo_recovery import UndoRecovery
 from staniel.broker.selection.chosen import Chosen
 from staniel.broker.transfers import Transfers
+from staniel.journal.kestrel.log import Log
 from staniel.journal.undo_file import AppendFrames, Returning
 from staniel.queues.item import Item
 from staniel.queues.queue import Queue
@@ -191,6 +192,18 @@ def late_items_not_written() -> Any:
         return is_wanted
 
     return replaced(RunningPurge, "_is_wanted", make)
+
+
+@mutant("the empty pack of a deletion forgets the number of the last transaction", "hub-deletions")
+def number_forgotten_by_deletion() -> Any:
+    def make(right: Any) -> Any:
+        def remove_all(self: Log) -> Any:
+            self.encoder.counter = 0
+            return right(self)
+
+        return remove_all
+
+    return replaced(Log, "_remove_all", make)
 
 
 __all__ = ["MUTANTS"]

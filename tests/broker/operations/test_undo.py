@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -24,7 +25,9 @@ from staniel.queues.item import Item
 from staniel.sim.disk.disk import Disk, PowerCut
 from staniel.sim.disk.durable import Crash
 from staniel.sim.world import World
+from tests.support.spool import cut_at_each_step, journals
 
+ROTATES = "default.default_journal_size = '64B'\ndefault.max_memory_size = '8B'"
 RETURNED = {"returned": 4, "queue": "q", "why": "", "open": 0, "gone": 0}
 
 
@@ -352,6 +355,31 @@ def test_a_stop_in_the_middle_keeps_everything() -> None:
             world.broker.shutdown(world.now_ms)
             after = World("", world.disk.crash(Crash.DROP), world.now_ms)
             assert len(contents(after)) == len(set(after.items())) == ITEMS_PER_SLICE + 5
+
+
+@pytest.mark.parametrize("config", [ROTATES, f'{ROTATES}\ndefault.journal_format = "libkestrel"'])
+def test_a_stop_that_carries_out_a_deletion_may_be_killed_and_keeps_what_an_operation_took(config: str) -> None:
+    """The deletion of a client had to wait for the operation, which comes to rest when the server stops."""
+    start = filled(5, config)
+    assert len(journals(start.disk)) >= 2
+    items = sorted(start.items())
+    kills = 0
+    for turns in range(6):
+        stops = partial(_stops_amid_two_deletions, config, start.now_ms, turns)
+        for _, disk in cut_at_each_step(start.disk.copy(), stops):
+            after = World(config, disk.kill(), start.now_ms + 100)
+            assert sorted(contents(after)) == items, turns
+            kills += 1
+    assert kills > 20
+
+
+def _stops_amid_two_deletions(config: str, now_ms: int, turns: int, disk: Disk) -> None:
+    world = World(config, disk, now_ms)
+    Admin(world).asks("DELETE", "/api/queues/q")
+    for _ in range(turns):
+        step(world)
+    Admin(world).asks("DELETE", "/api/queues/q", {"no_undo": True, "expected": 0})
+    world.broker.shutdown(world.now_ms)
 
 
 def test_a_queue_that_is_gone_is_made_again() -> None:

@@ -364,7 +364,7 @@ def test_a_stop_that_carries_out_a_deletion_may_be_killed_and_keeps_what_an_oper
     assert len(journals(start.disk)) >= 2
     items = sorted(start.items())
     kills = 0
-    for turns in range(6):
+    for turns in range(3):
         stops = partial(_stops_amid_two_deletions, config, start.now_ms, turns)
         for _, disk in cut_at_each_step(start.disk.copy(), stops):
             after = World(config, disk.kill(), start.now_ms + 100)

@@ -69,7 +69,7 @@ class Renewal:
         self.failed_sync.save(mark)
         self._next_number = 1 + max(map(number_of, mark.puts.values()), default=-1)
         self._streams = {*listing.streams}
-        renamed = self._renamed(listing) if mark.is_torn else []
+        renamed = [*self._renamed(listing), *self._missing_sidecars(listing)] if mark.is_torn else []
         to_go, once_there = {*mark.gone, *mark.removals}, {*mark.names, *mark.puts, *renamed}
         suspects = self._reachable([*mark.names, *mark.files, *mark.puts, *mark.gone, *mark.removals, *renamed])
         to_renew = list(dict.fromkeys([*self._written_files(listing, mark), *filter(self._counts, suspects)]))
@@ -187,6 +187,18 @@ class Renewal:
         for queue, files in listing.kestrel.items():
             names += [queue, *(kestrel_files.pack_name(queue, number) for number in files.archives.values())]
         return [f"{self.folder}/{name}" for name in names]
+
+    def _missing_sidecars(self, listing: SpoolListing) -> list[str]:
+        """Return the paths of the sidecars that archives do not have. A killed process may have removed one just before
+        the sync that failed; a power cut could bring it back, and a start would miss the items of another file in it.
+        """
+        folder = kestrel_files.sidecar_folder(self.folder)
+        try:
+            there = {name for name, _ in self.fs.list(folder)}
+        except FileNotFoundError:
+            return []
+        archives = [name for files in listing.kestrel.values() for name in files.archives]
+        return [f"{folder}/{name}" for name in archives if name not in there]
 
     def _newest(self, names: list[str], mark: SuspectPaths) -> list[str]:
         return names if mark.is_torn else names[-UNSURE_SEGMENTS:]

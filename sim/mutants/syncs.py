@@ -173,6 +173,11 @@ def old_names_forgotten() -> Any:
     return replaced(Renewal, "_renamed", lambda right: lambda self, found: [])
 
 
+@mutant("a torn mark forgets the sidecars that archives have had", "names-in-doubt")
+def old_sidecars_forgotten() -> Any:
+    return replaced(Renewal, "_missing_sidecars", lambda right: lambda self, listing: [])
+
+
 @mutant("the mark is lowered before anything is written anew", "syncs")
 def mark_lowered_early() -> Any:
     def make(right: Any) -> Any:

@@ -358,3 +358,22 @@ def test_the_old_name_of_an_archive_does_not_come_back_beside_it(before: str) ->
         assert "q.5.pack" not in journals(disk.crash(Crash.DROP))
         return
     raise AssertionError("no start came to its end")
+
+
+def test_a_sidecar_that_a_killed_process_removed_does_not_come_back() -> None:
+    """The first sync of its folder at the next start failed. The sidecar may describe another file of that name."""
+    disk = new_disk()
+    for name in ("q.5", "q"):
+        put_file(disk, name, addx(name.encode()))
+    folder = "s/.staniel/segments"
+    for made in ("s/.staniel", folder):
+        disk.make_folder(made)
+    disk.append(f"{folder}/q.5").close()
+    disk.sync_all("")
+    disk.remove(f"{folder}/q.5")
+    disk.fail("sync_folder", folder, errno.EIO)
+    with pytest.raises((SpoolError, JournalFailure)):
+        World(disk=disk)
+    disk.kill()
+    assert World(disk=disk).items() == [b"q.5", b"q"]
+    assert ("q.5", True) not in disk.crash(Crash.DROP).list(folder)

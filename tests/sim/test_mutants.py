@@ -95,6 +95,7 @@ FROM = {
     "a copy has the past of the copy before it": 31,
     "the answer to an end by id does not wait for its sync": 374,
     "an undo looks for all items of a redrive in the first home": 72,
+    "a torn mark forgets the sidecars that archives have had": 83001544,
     "the empty pack of a deletion forgets the number of the last transaction": 82006199,
 }
 """Where to look first, as mutants.md has it: a matter of time alone."""

@@ -29,6 +29,7 @@ class DelayRun(HubRun):
         self._due_ms: dict[int, int] = {}  # by item, when it may be handed out at the earliest
         self._delays_ms: dict[int, int] = {}
         self._latest_ms: dict[int, int] = {}  # by item that is stored, when it is due at the latest
+        self._reloaded_ms = 0
         super().__init__(seed_plan)
         self.is_alike = False
         self.ledger, self.turns_ms = Ledger(), TURNS_MS
@@ -57,8 +58,14 @@ class DelayRun(HubRun):
             if (early_ms := self._due_ms.get(number, 0) - now_ms) > 0:
                 raise Violation(Kind.EARLY, f"{client.name} gets #{number} {early_ms} ms too early")
 
+    def _reload(self) -> None:
+        super()._reload()
+        self._reloaded_ms = self.world.now_ms
+
     def _take_step(self) -> None:
         super()._take_step()
+        if self.world.now_ms == self._reloaded_ms:
+            return  # a reload can make room for items at rest, and the next turn hands out what is behind them
         for queue in self.world.broker.queues:
             if queue.waiters and not (queue.is_unsettled or queue.is_resting_full or queue.gets_paused):
                 self._check_waits(queue)

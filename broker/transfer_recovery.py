@@ -235,6 +235,13 @@ class TransferRecovery:
         family = family_of(target)
         return family if family in self.spool.streams.families else target
 
+    def is_to_search(self, target: str) -> bool:
+        """Tell whether a copy must still be searched for in the files that `target` is in."""
+        return any(
+            intent.fate is Fate.UNKNOWN and self.files_of(intent.target) == self.files_of(target)
+            for intent in self.transfer_log.kept.values()
+        )
+
     def _find_fates(self, intents: list[Intent]) -> dict[int, Fate | None]:
         """Return the results of the search for copies, all in the same files, by intent; None: the copy never
         landed.

@@ -108,16 +108,22 @@ class Transfers:
         self.next_ms = NEVER_MS  # when the refused transfers are tried again
         self._busy = False
         self._announcing: dict[str, object] = {}  # by the target's files, as recovery names them: the operation
+        self._announced_families: dict[str, object] = {}  # those to families in libkestrel's format
         self._to_come = 0  # announcements whose copies have not been added
         self._wall_waits = False  # a step back of the wall clock waits until there are none
 
     def may_announce(self, target: str, operation: object) -> bool:
         """Tell whether `operation` may note copies that it will add to `target`. Only one operation at a time may, in
         libkestrel's format for all readers that share the files. It adds the copies after their notes, so after a crash
-        the copies of two operations could not be distinguished if their items are equal.
+        the copies of two operations could not be distinguished if their items are equal. Nor may any while copies still
+        have to be searched for in those files: an undo's copies have the times of earlier ones.
         """
-        files = self.recovery.files_of(target)
-        return not self._wall_waits and self._announcing.get(files, operation) is operation
+        if self._wall_waits or self.recovery.is_to_search(target):
+            return False
+        files, family = self.recovery.files_of(target), family_of(target)
+        # The family may have been deleted since the announcement, and `target` may begin it anew.
+        others = self._announcing.get(files), self._announced_families.get(family)
+        return all(other in (None, operation) for other in others)
 
     def announce(self, target: str, operation: object) -> None:
         """Note that `operation` has written notes of copies for `target`. Other operations wait until `end_announcing`.
@@ -127,7 +133,10 @@ class Transfers:
         the copies have the times of `earlier`, and the wall clock is not set back meanwhile (`may_set_back`).
         """
         assert self.may_announce(target, operation)
-        self._announcing[self.recovery.files_of(target)] = operation
+        files = self.recovery.files_of(target)
+        self._announcing[files] = operation
+        if files in self.spool.streams.families:
+            self._announced_families[files] = operation
         self._to_come += 1
 
     def came(self, now_ms: int) -> None:
@@ -166,8 +175,9 @@ class Transfers:
     def end_announcing(self, target: str, operation: object) -> None:
         """End the announcements of `operation`. All of their outcomes are durable."""
         for files in (target, family_of(target)):  # the queue may have been deleted, and have other files now
-            if self._announcing.get(files) is operation:
-                del self._announcing[files]
+            for announced in (self._announcing, self._announced_families):
+                if announced.get(files) is operation:
+                    del announced[files]
 
     def accept(
         self,

@@ -93,7 +93,7 @@ class SliceUnderWay(Struct, eq=False):
     """Items that were set aside, and their copies, on their way from `source` to the queue `target`. `ends`: files that
     must not be rewritten until the slice is settled. `sent`: how many copies were added; the items without a copy are
     back in their queue. `behind`: the end of the copies, as (after, at) of a Moving. `number`: of the slice in the file
-    of a move.
+    of a move. `is_framed`: the frame is durable, and the copies may be added.
     """
 
     source: Queue
@@ -105,6 +105,7 @@ class SliceUnderWay(Struct, eq=False):
     sent: int = 0
     behind: tuple[FileNumber, int] = (0, 0)
     number: int = 0
+    is_framed: bool = False
     is_settled: bool = False
 
 
@@ -127,6 +128,10 @@ class TransferOperation(Operation):
         self._file: OperationFile | None = None
         self._under_way: deque[SliceUnderWay] = deque()
         self._under_way_bytes = 0
+        self._to_copy: deque[SliceUnderWay] = deque()
+        """Slices whose copies are not ready to be added. Copies are added in the order of their frames, because
+        recovery searches for them in that order; a later frame may be durable first.
+        """
         self._ready: deque[tuple[Step, SliceUnderWay]] = deque()
         self._is_all_begun = False  # no more items are set aside
         self._unnoted = 0  # settled slices whose frame is not durable yet
@@ -232,6 +237,7 @@ class TransferOperation(Operation):
         ends = [end for end in (own, log) if end is not None]
         slice_ = SliceUnderWay(self.source, target.name, taken, copies, size, ends)
         self._under_way.append(slice_)
+        self._to_copy.append(slice_)
         self._under_way_bytes += size
         for end in ends:
             end.open_transfers += 1
@@ -265,8 +271,10 @@ class TransferOperation(Operation):
             self._file.append(data)
 
     def _framed(self, slice_: SliceUnderWay, now_ms: int) -> None:
-        """Add the copies of a slice: its frame is durable."""
-        self._ready.append((self._copy, slice_))
+        """Add the copies of a slice whose frame is durable, and of those behind it that waited for it."""
+        slice_.is_framed = True
+        while self._to_copy and self._to_copy[0].is_framed:
+            self._ready.append((self._copy, self._to_copy.popleft()))
         self.tools.timers.soon(self)
 
     def _copy(self, slice_: SliceUnderWay, now_ms: int) -> None:
@@ -304,7 +312,8 @@ class TransferOperation(Operation):
     def _kept_noted(self, slice_: SliceUnderWay, log: Log | StreamWriter | None, now_ms: int) -> None:
         """Go on with the slices behind `slice_`. The frame that says which of its items stay is durable."""
         self._is_noting_kept = False
-        self._ready.extend((self._copy, behind) for behind in self._behind_kept)
+        # In front of those that have become ready meanwhile, which are behind them in the file.
+        self._ready.extendleft((self._copy, behind) for behind in reversed(self._behind_kept))
         self._behind_kept.clear()
         self.tools.timers.soon(self)
         self._hand_back(slice_, log, now_ms)

@@ -277,8 +277,11 @@ class UndoRecovery:
         head = self._read_slice(record, record.content.slices[number], read_moved)
         assert isinstance(head, Moving)
         target, place = record.content.target_of(number), (int(head.after), head.at)
-        if target in record.content.moved_behind:
-            place = record.content.moved_behind[target].end_for(number, place)
+        files_of = self._transfers.recovery.files_of
+        for other, behind in record.content.moved_behind.items():
+            # A settled copy of another reader has no intent any more, and lies in the same files.
+            if files_of(other) == files_of(target):
+                place = behind.end_for(number, place)
         kept = record.content.kept.get(number, frozenset())  # noted before the items were taken back
         return [
             self._intent(record, False, number, at, record.queue, target, place, item.added_ms, head.at_ms, item)

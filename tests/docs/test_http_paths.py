@@ -13,8 +13,8 @@ KNOWN = {(route.method, re.sub(r"\{\w+\}", "*", route.path)) for route in ROUTES
 
 
 def told() -> set[tuple[str, str]]:
-    """(method, path) of each quoted path at the beginning of an entry. `/waiters` behind a path stands for the one with this end
-    that the server has; a method before the next one is of the same path.
+    """(method, path) of each quoted path at the beginning of an entry. `/waiters` behind a path stands for the one with
+    this end that the server has; a method before the next one is of the same path.
     """
     found = set()
     for head in re.findall(r"^- ((?:`[^`]+`[,;]?\s+)*`[^`]+`):", SECTION, re.MULTILINE):

@@ -23,7 +23,7 @@ from tests.cluster.spools import FollowedWorld, everything
 from tests.faults.rich import files, rich
 
 SPOOL_PAGE = Path(__file__).parents[2] / "docs" / "spool.md"
-ROW = re.compile(r"\| `([^`]+)` \|")
+ENTRY = re.compile(r"^- `([^`]+)`: ", re.MULTILINE)
 IN_FOLDERS = {
     "cmdlog": ["000000001.log", "000000001.log.rw", "000000002.log.damaged.2", "append.lock", "read.lock"],
     "segments": ["q.17", "q.17.new"],
@@ -43,7 +43,7 @@ STRANGE = ["", ".", "..", "/etc/passwd", "../q", "a/../q", ".staniel", ".staniel
 
 def own_names() -> list[str]:
     """A name of each file of which docs/spool.md tells."""
-    listed = {row.rstrip("/") for row in ROW.findall(SPOOL_PAGE.read_text("utf-8"))}
+    listed = {name.rstrip("/") for name in ENTRY.findall(SPOOL_PAGE.read_text("utf-8"))}
     assert listed == set(LOSSES)
     names = [f"{name}/{file}" for name, files in IN_FOLDERS.items() for file in files]
     names += [name for name in listed if name not in IN_FOLDERS]

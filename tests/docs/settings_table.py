@@ -7,36 +7,85 @@ of what a key means: of a new key that stands as "TODO".
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec import Struct
 
+from staniel.broker.config.schema import (
+    AdminSettings,
+    ClusterSettings,
+    KestrelListenerSettings,
+    MemcacheSettings,
+    ServerSettings,
+    TlsSettings,
+    UserSettings,
+    WorkqSettings,
+)
 from staniel.broker.config.toml import keys_of
-from tests.broker.config.test_document import SECTIONS
+from staniel.queues.config import QueueConfig
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "config.md"
-HEAD = "| key | type | default | meaning |\n|---|---|---|---|\n"
 TODO = "TODO."
+WIDTH = 100
+SECTIONS: dict[str, type[Struct]] = {
+    "[server]": ServerSettings,
+    "[memcache]": MemcacheSettings,
+    "[text], [thrift]": KestrelListenerSettings,
+    "[admin]": AdminSettings,
+    "[tls]": TlsSettings,
+    "[cluster]": ClusterSettings,
+    "[users.NAME]": UserSettings,
+    "[workq]": WorkqSettings,
+    "[default] and [queues.NAME]": QueueConfig,
+}
+AS_MEMCACHE = ("tls_port", "listen", "socket_mode")
+"""Keys of every listener, which the page explains under [memcache] alone."""
+ENTRY = re.compile(r"^- \*\*(\w+)\*\* \(([^)]*)\): (.*(?:\n  .*)*)\n", re.MULTILINE)
 
 
 def filled(text: str, sections: Mapping[str, type[Struct]] = SECTIONS) -> str:
-    """Return the page with the rows that the schema says, in the page's order, new keys last."""
+    """Return the page with the entries that the schema says, in the page's order, new keys last."""
     for title, kind in sections.items():
         before, heading, rest = text.partition(f"\n## {title}\n")
-        told, head, body = rest.partition(HEAD)
-        assert "\n## " not in told, f"{title} has no table that begins with {HEAD}"
-        table, blank, after = body.partition("\n\n")
-        text = "".join((before, heading, told, head, *rows(table, kind), after and blank[1:], after))
+        body, mark, after = rest.partition("\n## ")
+        found = list(ENTRY.finditer(body))
+        assert found, f"{title} has no entry: - **key** (type, default): meaning"
+        first, last = found[0].start(), found[-1].end()
+        text = "".join((before, heading, body[:first], *entries(body[first:last], kind), body[last:], mark, after))
     return text
 
 
-def rows(table: str, kind: type[Struct]) -> list[str]:
-    meanings = dict(re.findall(r"^\| (\w+) \| .* \| `[^`]*` \| (.*) \|$", table, re.MULTILINE))
-    keys = keys_of(kind)
-    order = [*(name for name in meanings if name in keys), *(name for name in keys if name not in meanings)]
-    cells = [(name, keys[name].kind.word, keys[name].kind.show(keys[name].default)) for name in order]
-    return [f"| {name} | {word} | `{default}` | {meanings.get(name, TODO)} |\n" for name, word, default in cells]
+def meanings_in(body: str) -> dict[str, tuple[str, str]]:
+    """Read the entries of a section: by key its type with its default, and what it means."""
+    return {name: (" ".join(told.split()), " ".join(meaning.split())) for name, told, meaning in ENTRY.findall(body)}
+
+
+def entries(body: str, kind: type[Struct]) -> list[str]:
+    told, meanings = types_and_defaults(kind), meanings_in(body)
+    order = [*(name for name in meanings if name in told), *(name for name in told if name not in meanings)]
+    return [entry(name, told[name], meanings.get(name, ("", TODO))[1]) for name in order]
+
+
+def entry(name: str, told: str, meaning: str) -> str:
+    text = f"- **{name}** ({told}): {meaning}"
+    lines = textwrap.fill(text, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return f"{lines}\n"
+
+
+def types_and_defaults(kind: type[Struct]) -> dict[str, str]:
+    """Return what stands between the brackets, by key; "optional" has the default none."""
+    told = {}
+    for name, key in keys_of(kind).items():
+        default = key.kind.show(key.default)
+        is_optional = default == '"none"' and key.kind.word.endswith(" or none")
+        word = key.kind.word.removesuffix(" or none")
+        told[name] = f"optional {word}" if is_optional else f"{key.kind.word}, `{default}`"
+    if kind is not MemcacheSettings and AS_MEMCACHE[0] in told:
+        of_memcache = types_and_defaults(MemcacheSettings)
+        told = {name: each for name, each in told.items() if name not in AS_MEMCACHE or each != of_memcache[name]}
+    return told
 
 
 if __name__ == "__main__":

@@ -45,5 +45,5 @@ def test_the_settings_are_those_of_the_server(tmp_path: Path) -> None:
 
 def test_the_defaults_of_the_options_are_those_of_the_page() -> None:
     channel = importlib.import_module("staniel.client.kombu.channel").Channel
-    assert f'| `dead_letter_queue` | `"{channel.dead_letter_queue}"` |' in TEXT
-    assert f"| `broadcast_ttl_s` | {channel.broadcast_ttl_s} |" in TEXT
+    assert f'- `dead_letter_queue` (`"{channel.dead_letter_queue}"`): ' in TEXT
+    assert f"- `broadcast_ttl_s` ({channel.broadcast_ttl_s}): " in TEXT

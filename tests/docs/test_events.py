@@ -44,19 +44,23 @@ def events() -> set[str]:
     return {each for each in found if each in EVENTS_LIKE_SETTINGS or not SETTINGS.fullmatch(each)}
 
 
-def told() -> set[str]:
-    """The events in the first column of the tables."""
+def entries() -> list[tuple[str, str]]:
+    """The names at the beginning of each entry of the log, and what the page says of them."""
     section = PAGE.partition("\n## The log\n")[2]
-    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
-    return {name for row in rows for name in re.findall(r"`([\w.]+)`", row)}
+    return re.findall(r"^- ((?:`[\w.]+`,?\s+)*`[\w.]+`):((?: .+|\n  .+)*)$", section, re.MULTILINE)
 
 
-def test_every_event_of_the_code_has_a_row_and_every_row_an_event() -> None:
+def told() -> set[str]:
+    return {name for names, _ in entries() for name in re.findall(r"`([\w.]+)`", names)}
+
+
+def test_every_event_of_the_code_has_an_entry_and_every_entry_an_event() -> None:
     missing, invented = events() - told(), told() - events()
-    assert not missing, f"docs/events.md lacks {sorted(missing)}: add a row, or name it in OTHER here if it is no event"
-    assert not invented, f"docs/events.md names {sorted(invented)}, which nothing logs: remove the row"
+    assert not missing, f"docs/events.md lacks {sorted(missing)}: add an entry, or name it in OTHER if it is no event"
+    assert not invented, f"docs/events.md names {sorted(invented)}, which nothing logs: remove the entry"
 
 
-def test_every_row_says_what_it_means_and_what_to_do() -> None:
-    rows = [line.strip("|").split(" | ") for line in PAGE.splitlines() if line.startswith("| `")]
-    assert len(rows) > 80 and [row for row in rows if len(row) != 3 or not all(cell.strip() for cell in row)] == []
+def test_every_entry_says_what_it_means() -> None:
+    section = PAGE.partition("\n## The log\n")[2]
+    assert len(entries()) == section.count("\n- ") > 80
+    assert [names for names, meaning in entries() if len(meaning.split()) < 3] == []

@@ -1,4 +1,4 @@
-"""The table of paths in docs/admin.md has every path of the admin listener with its method, and no other."""
+"""The list of paths in docs/admin.md has every path of the admin listener with its method, and no other."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ KNOWN = {(route.method, re.sub(r"\{\w+\}", "*", route.path)) for route in ROUTES
 
 
 def told() -> set[tuple[str, str]]:
-    """(method, path) of each quoted path of the first column. `/waiters` behind a path stands for the one with this end
-    that the server has; a method before the next one is of the same path.
+    """(method, path) of each quoted path at the beginning of an entry. `/waiters` behind a path stands for the one with
+    this end that the server has; a method before the next one is of the same path.
     """
     found = set()
-    for row in (line for line in SECTION.splitlines() if line.startswith("| `")):
+    for head in re.findall(r"^- ((?:`[^`]+`[,;]?\s+)*`[^`]+`):", SECTION, re.MULTILINE):
         methods, before, is_open = list[str](), "", False
-        for quoted in re.findall(r"`([^`]+)`", row.split("|")[1]):
+        for quoted in re.findall(r"`([^`]+)`", " ".join(head.split())):
             method, _, path = quoted.rpartition(" ") if quoted.startswith("/") else quoted.partition(" ")
             if method:
                 methods = [*(methods if is_open else []), method]
@@ -34,7 +34,7 @@ def told() -> set[tuple[str, str]]:
     return found
 
 
-def test_every_path_has_a_row_and_every_row_a_path() -> None:
+def test_every_path_has_an_entry_and_every_entry_a_path() -> None:
     page = {("GET", "/"), ("GET", "/page/…")}
     in_prose = {path for path in KNOWN if f"`{path[1]}`" in SECTION and path not in told()}
     assert told() - page == KNOWN - in_prose

@@ -84,7 +84,7 @@ def test_no_docstring_says_a_formula() -> None:
 def test_imports_point_one_way() -> None:
     expect_none(
         findings_by_path(python_files(PACKAGES), rules.forbidden_imports),
-        "Move the code to a package that may import it: see the table in docs/contributing/code.md.",
+        "Move the code to a package that may import it: see the contracts in pyproject.toml.",
     )
 
 

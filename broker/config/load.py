@@ -146,6 +146,16 @@ class Config(Struct, frozen=True, kw_only=True):
             sections[name] = structs.replace(getattr(self, name), **addresses)
         return structs.replace(self, **sections)
 
+    def taken_over_by(self, started: Config) -> Config:
+        """Return this configuration with the values of `started` for all keys that only a restart applies."""
+        sections: dict[str, Any] = {}
+        for section in ("server", "cluster", *LISTENERS):
+            theirs = getattr(started, section)
+            kept = [key.attribute for key in keys_of(SECTIONS[section]).values() if not key.is_reloaded]
+            values = {name: getattr(theirs, name) for name in kept}
+            sections[section] = structs.replace(getattr(self, section), **values)
+        return structs.replace(self, **sections)
+
     def overridden(
         self,
         *,

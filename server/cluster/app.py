@@ -6,51 +6,84 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from msgspec import Struct
-
+from staniel.broker.admin.reasons import HealthReason
 from staniel.broker.broker import Broker
 from staniel.broker.config.load import Config
 from staniel.broker.events import Level
 from staniel.broker.recovery import RecoverySummary
 from staniel.cluster.spool_names import SpoolPaths
+from staniel.cluster.status import MemberStatus
 from staniel.journal.disk.fs import Fs
-from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.spool import lock_spool
-from staniel.server.clock import ServerClock
+from staniel.server.clock import ServerClock, steady_ms
 from staniel.server.cluster.driver import Driver, MemberStopped, MustBeginAnew
 from staniel.server.cluster.leading import LeaderService
+from staniel.server.cluster.member_config import MemberConfiguration
+from staniel.server.cluster.member_metrics import metrics_of, metrics_of_follower, reasons_of
 from staniel.server.cluster.member_process import MemberProcess, Parts, begin_anew
 from staniel.server.file_systems import report_flaws
 from staniel.server.gc_policy import GcPolicy
 from staniel.server.log import ServerLog
 from staniel.server.machine import SystemMachine, own_name
 from staniel.server.outlet import say
+from staniel.server.process import ProcessReader
 from staniel.server.sockets import BoundSockets, StartError
-from staniel.server.start import Start, prepare
+from staniel.server.start import prepare
 
 
-class LeaderMaker(Struct, frozen=True):
-    """The maker of a leader's broker and hub, once its member takes over."""
+class MemberView:
+    """The MemberFigures of a leader's broker (broker/admin/membership.py)."""
 
-    start: Start
-    clock: ServerClock
+    def __init__(self, status: Callable[[], MemberStatus]) -> None:
+        self.status = status
+
+    def reasons(self) -> list[HealthReason]:
+        return reasons_of(self.status())
+
+    def metrics(self) -> str:
+        return metrics_of(self.status())
+
+
+class LeaderMaker:
+    """The maker of a leader's broker and hub, once its member takes over. `process` is set before that."""
+
+    def __init__(self, configuration: MemberConfiguration, clock: ServerClock) -> None:
+        self._configuration = configuration
+        self._clock = clock
+        self.process: MemberProcess | None = None
 
     def make_broker(self, fs: Fs) -> tuple[Broker, RecoverySummary]:
         """Recover the spool. Raises SpoolError, JournalFailure, OSError."""
-        broker = self.start.make_broker(fs)
-        broker.wall.read_notes(self.clock.read, self.clock.now_ms())
-        return broker, self.start.recover(broker, self.clock.now_ms())
+        start, clock = self._configuration.start, self._clock
+        broker = start.make_broker(fs)
+        broker.wall.read_notes(clock.read, clock.now_ms())
+        return broker, start.recover(broker, clock.now_ms())
 
     def make_service(self, driver: Driver, broker: Broker, summary: RecoverySummary) -> LeaderService:
         """Make the hub of a recovered spool."""
-        broker.watch.begin_rounds(self.clock.now_ms())
-        if self.start.config.all_addresses("admin"):
-            broker.sampler(self.clock.now_ms())
+        start, clock = self._configuration.start, self._clock
+        broker.watch.begin_rounds(clock.now_ms())
+        if start.config.all_addresses("admin"):
+            broker.sampler(clock.now_ms())
         gc_policy = GcPolicy()
         gc_policy.enable()
-        self.start.notice.end()
-        self.start.report(Level.INFO, "cluster.leads", queues=summary.queues, items=summary.items)
-        return LeaderService(driver, broker, SystemMachine(self.clock), self.start.clients, gc_policy)
+        start.notice.end()
+        start.report(Level.INFO, "cluster.leads", queues=summary.queues, items=summary.items)
+        service = LeaderService(driver, broker, SystemMachine(clock), start.clients, gc_policy)
+        assert self.process is not None
+        broker.health.membership = MemberView(self.process.status)
+        self._join_reloads(broker)
+        return service
+
+    def _join_reloads(self, broker: Broker) -> None:
+        """Have what a reload of the leader applies apply to the member, too."""
+        reloaded = broker.reloaded
+
+        def take_over(now_ms: int) -> None:
+            self._configuration.take_over(broker.config)
+            reloaded(now_ms)
+
+        broker.reloaded = take_over
 
 
 async def serve_member(load: Callable[[], Config], log: ServerLog) -> None:
@@ -61,12 +94,15 @@ async def serve_member(load: Callable[[], Config], log: ServerLog) -> None:
     folder = config.server.spool
     paths = SpoolPaths(folder, config.workq.cmdlog_path)
     lock_spool(start.fs, folder)
-    maker = LeaderMaker(start, ServerClock())
+    configuration = MemberConfiguration(start)
+    maker = LeaderMaker(configuration, clock := ServerClock())
+    began_ms, figures = steady_ms(), ProcessReader()
     with BoundSockets(config) as bound:
         start.open_for_spool(bound, paths.own)
         tasks = start.supervisor.stay_alive, log.keep_writing
-        parts = Parts(config, start.fs, bound, maker.clock, log.report, maker.make_broker, maker.make_service, tasks)
-        process = MemberProcess(parts, paths, admin_token(config, start.fs))
+        parts = Parts(config, start.fs, bound, clock, log.report, maker.make_broker, maker.make_service, tasks)
+        maker.process = process = MemberProcess(parts, paths, configuration)
+        process.admin.metrics = lambda: metrics_of_follower(process.status(), steady_ms() - began_ms, figures())
         start.notice.end()
         cluster = config.cluster
         where = ", ".join(own_name(sock) for sock, _ in bound.sockets)
@@ -83,15 +119,3 @@ async def serve_member(load: Callable[[], Config], log: ServerLog) -> None:
     if ending is not None:
         raise ending
     log.report(Level.INFO, "server.stopped", why=process.stop_cause)
-
-
-def admin_token(config: Config, fs: OsFs) -> bytes | None:
-    """Return the token that operators' requests over TCP carry, b"" if there is none; None if users must log in."""
-    if config.users:
-        return None
-    if not config.admin.token_file:
-        return b""
-    lines = fs.read(config.admin.token_file, 0, 1 << 10).splitlines()
-    if not lines:
-        raise StartError(f"{config.admin.token_file} has no token ([admin] token_file)")
-    return lines[0].strip()

@@ -85,6 +85,7 @@ class EtcdLink:
         self._answers = answers
         self._entries: dict[bytes, MemberEntry] = {}
         self.trouble = ""
+        self.restored = ""
 
     async def ask(self, effect: ReadKey | Transact) -> None:
         """Carry out a question, and hand over the answer."""

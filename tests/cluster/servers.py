@@ -72,7 +72,8 @@ class MemberServer:
     def call(self, path: str, body: object = None) -> tuple[int, Any]:
         """Ask the admin listener: POST if there is a body. Return the status and the reply; 0 if there is none."""
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"http://127.0.0.1:{self.admin_port}{path}", data)
+        url, type_ = f"http://127.0.0.1:{self.admin_port}{path}", {"Content-Type": "application/json"}
+        request = urllib.request.Request(url, data, type_)
         try:
             with urllib.request.urlopen(request, timeout=5) as reply:
                 return reply.status, json.load(reply)
@@ -80,6 +81,11 @@ class MemberServer:
             return error.code, json.load(error)
         except OSError:
             return 0, None
+
+    def text_of(self, path: str) -> str:
+        """Ask the admin listener for text, such as /metrics."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.admin_port}{path}", timeout=5) as reply:
+            return str(reply.read().decode())
 
     @property
     def status(self) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from staniel.server.cli.admin_address import AdminError
 from staniel.server.cli.live import echo_table
 from staniel.server.cli.live_command import Live, LiveCommand, confirm, convert
 from staniel.server.cli.parameters import YES, CommandFailed, ExistingPath
+from staniel.server.cluster.member_tls import open_etcd
 from staniel.server.text import human_size, printable, tolerate
 
 STATUS = "status"
@@ -243,9 +244,17 @@ def restore_etcd(paths: tuple[str, ...], path: str, without: tuple[str, ...], is
         raise CommandFailed(printable(str(error))) from error
 
 
+def _open_etcd(config: Config) -> Etcd:
+    """Return the client of the cluster's etcd. Raises CommandFailed."""
+    try:
+        return open_etcd(config.cluster)
+    except ConfigError as error:
+        raise CommandFailed(printable(str(error))) from error
+
+
 async def _restore(config: Config, places: list[MemberPlace], without: frozenset[str], is_sure: bool) -> None:
     """Choose, ask, and write the key. Raises CommandFailed, EtcdError."""
-    etcd, prefix = Etcd(config.cluster.etcd), prefix_of(config.cluster.name)
+    etcd, prefix = _open_etcd(config), prefix_of(config.cluster.name)
     alive = (await etcd.read_prefix(prefix + b"members/")).values
     if alive:
         ids = ", ".join([kv.key.rpartition(b"/")[2].decode("ascii", "replace") for kv in alive])

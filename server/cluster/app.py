@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 from staniel.broker.admin.reasons import HealthReason
 from staniel.broker.broker import Broker
+from staniel.broker.config.addresses import TcpAddress, is_loopback, parse_address
 from staniel.broker.config.load import Config
-from staniel.broker.events import Level
+from staniel.broker.events import EventSink, Level
 from staniel.broker.recovery import RecoverySummary
 from staniel.cluster.spool_names import SpoolPaths
 from staniel.cluster.status import MemberStatus
@@ -21,8 +22,10 @@ from staniel.server.cluster.leading import LeaderService
 from staniel.server.cluster.member_config import MemberConfiguration
 from staniel.server.cluster.member_metrics import metrics_of, metrics_of_follower, reasons_of
 from staniel.server.cluster.member_process import MemberProcess, Parts, begin_anew
+from staniel.server.cluster.member_tls import member_security
 from staniel.server.file_systems import report_flaws
 from staniel.server.gc_policy import GcPolicy
+from staniel.server.listener_tls import secure
 from staniel.server.log import ServerLog
 from staniel.server.machine import SystemMachine, own_name
 from staniel.server.outlet import say
@@ -45,10 +48,13 @@ class MemberView:
 
 
 class LeaderMaker:
-    """The maker of a leader's broker and hub, once its member takes over. `process` is set before that."""
+    """The maker of a leader's broker and hub, once its member takes over. `process` is set before that. `has_tls`: the
+    server has listeners with TLS.
+    """
 
-    def __init__(self, configuration: MemberConfiguration, clock: ServerClock) -> None:
+    def __init__(self, configuration: MemberConfiguration, clock: ServerClock, *, has_tls: bool) -> None:
         self._configuration = configuration
+        self._has_tls = has_tls
         self._clock = clock
         self.process: MemberProcess | None = None
 
@@ -72,36 +78,43 @@ class LeaderMaker:
         service = LeaderService(driver, broker, SystemMachine(clock), start.clients, gc_policy)
         assert self.process is not None
         broker.health.membership = MemberView(self.process.status)
+        service.security = secure(broker) if self._has_tls else None
         self._join_reloads(broker)
         return service
 
     def _join_reloads(self, broker: Broker) -> None:
         """Have what a reload of the leader applies apply to the member, too."""
-        reloaded = broker.reloaded
+        check_others, reloaded = broker.check_reload, broker.reloaded
+
+        def check(config: Config) -> None:
+            check_others(config)
+            self._configuration.prepare(config)
 
         def take_over(now_ms: int) -> None:
-            self._configuration.take_over(broker.config)
+            self._configuration.take_over()
             reloaded(now_ms)
 
-        broker.reloaded = take_over
+        broker.check_reload, broker.reloaded = check, take_over
 
 
 async def serve_member(load: Callable[[], Config], log: ServerLog) -> None:
     """Run until a signal or `shutdown`, or begin anew. Raises what `staniel.server.app.serve` does."""
     config = load()
     start = prepare(config, load, log)
+    check_members_network(config, log.report)
     report_flaws(start.flaws, log.report)
     folder = config.server.spool
     paths = SpoolPaths(folder, config.workq.cmdlog_path)
     lock_spool(start.fs, folder)
     configuration = MemberConfiguration(start)
-    maker = LeaderMaker(configuration, clock := ServerClock())
     began_ms, figures = steady_ms(), ProcessReader()
     with BoundSockets(config) as bound:
         start.open_for_spool(bound, paths.own)
+        maker = LeaderMaker(configuration, clock := ServerClock(), has_tls=bool(bound.secure))
         tasks = start.supervisor.stay_alive, log.keep_writing
         parts = Parts(config, start.fs, bound, clock, log.report, maker.make_broker, maker.make_service, tasks)
         maker.process = process = MemberProcess(parts, paths, configuration)
+        join_security(configuration, process, bound)
         process.admin.metrics = lambda: metrics_of_follower(process.status(), steady_ms() - began_ms, figures())
         start.notice.end()
         cluster = config.cluster
@@ -119,3 +132,46 @@ async def serve_member(load: Callable[[], Config], log: ServerLog) -> None:
     if ending is not None:
         raise ending
     log.report(Level.INFO, "server.stopped", why=process.stop_cause)
+
+
+def check_members_network(config: Config, report: EventSink) -> None:
+    """Check that a member open to other machines authenticates them, unless the settings allow it without. Raises
+    StartError.
+    """
+    cluster = config.cluster
+    where = parse_address(cluster.listen)
+    assert isinstance(where, TcpAddress)
+    if cluster.certificate or is_loopback(where.host):
+        return
+    hint = "give [cluster] certificate and ca; see docs/security.md"
+    if not config.server.open_network:
+        allow = "or allow it with [server] open_network = true or --open-network"
+        why = f"{cluster.listen} can be reached by other machines, and members need no certificate"
+        raise StartError(f"{why}: {hint}, {allow}")
+    report(Level.WARNING, "network.open", address=cluster.listen, hint=hint)
+
+
+def join_security(configuration: MemberConfiguration, process: MemberProcess, bound: BoundSockets) -> None:
+    """Have reloads renew the certificates of the member, towards clients and towards members. Raises ConfigError."""
+    links, refuser = process.driver.links, process.refuser
+    prepared = links.security
+    certificates = None
+    if bound.secure:
+        from staniel.server.certificates import Certificates  # loads OpenSSL
+
+        start = configuration.start
+        refuser.security = certificates = Certificates(start.config, start.report)
+        refuser.secure = frozenset(bound.secure)
+
+    def check(config: Config) -> None:
+        nonlocal prepared
+        prepared = member_security(config.cluster)
+        if certificates is not None:
+            certificates.prepare(config)
+
+    def take_over() -> None:
+        links.security = prepared
+        if certificates is not None:
+            certificates.take_over()
+
+    configuration.check, configuration.taken = check, take_over

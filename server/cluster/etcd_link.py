@@ -16,7 +16,7 @@ from msgspec import Meta, Struct
 
 from staniel.broker.config.addresses import TcpAddress, parse_address
 from staniel.cluster.effects import ReadKey, Transact
-from staniel.cluster.etcd.client import TIMEOUT_S, Etcd
+from staniel.cluster.etcd.client import Etcd
 from staniel.cluster.etcd.errors import EtcdError
 from staniel.cluster.etcd.messages import ChangeKind, KeyValue, NewsKind, Outcome
 from staniel.cluster.key import ADDRESS_MAX, Key, decode_key, encode_key, prefix_of
@@ -72,9 +72,9 @@ class EtcdLink:
     """The tasks that talk to etcd. `trouble`: why the last call failed, or ""."""
 
     def __init__(
-        self, urls: Sequence[str], cluster: str, member_id: bytes, own: MemberEntry, lease_s: int, answers: Answers
+        self, etcd: Etcd, cluster: str, member_id: bytes, own: MemberEntry, lease_s: int, answers: Answers
     ) -> None:
-        self._etcd = Etcd(urls, timeout_s=TIMEOUT_S)
+        self._etcd = etcd
         self._prefix = prefix_of(cluster)
         self._key = self._prefix + b"leader"
         self._members = self._prefix + b"members/"

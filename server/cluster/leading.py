@@ -17,6 +17,7 @@ from staniel.server.cluster.gate import GatedAcceptor
 from staniel.server.connection_limits import Reserve
 from staniel.server.gc_policy import GcPolicy
 from staniel.server.hub import Hub
+from staniel.server.interfaces import Security
 from staniel.server.listener import Endpoint
 from staniel.server.loop import Loop
 from staniel.server.machine import ListeningSocket, SystemMachine
@@ -56,7 +57,9 @@ class LeaderHub(Hub):
 
 
 class LeaderService:
-    """A leader's hub and its loop. `has_ended`: the hub handles the reactor's events no more."""
+    """A leader's hub and its loop. `has_ended`: the hub handles the reactor's events no more. `security`: of listeners
+    with TLS.
+    """
 
     def __init__(self, driver: Driver, broker: Broker, machine: SystemMachine, clients_max: int, gc: GcPolicy) -> None:
         self._driver = driver
@@ -64,6 +67,7 @@ class LeaderService:
         self.hub = LeaderHub(broker, machine, clients_max, driver)
         self.loop = Loop(self.hub, machine, gc)
         self.has_ended = trio.Event()
+        self.security: Security | None = None
         watch_secrets(broker)
         driver.record_kind = self._record_kind
 
@@ -78,7 +82,7 @@ class LeaderService:
                 gated = GatedAcceptor(acceptor, gate, partial(AdminSock, admin=admin, is_of_spool=is_of_spool))
             else:
                 gated = GatedAcceptor(acceptor, gate)
-            self.hub.listen(Endpoint(gated, wire, None, reserve))
+            self.hub.listen(Endpoint(gated, wire, self.security if sock in bound.secure else None, reserve))
 
     async def run(self) -> None:
         """Serve until stopped."""

@@ -28,6 +28,7 @@ class MemberConfiguration:
         self.start = start
         self._started_with = start.config
         self.guard = self._read_guard(start.config)
+        self._next = start.config, self.guard
         self.check: Callable[[Config], None] = lambda config: None
         self.taken: Callable[[], None] = lambda: None
 
@@ -38,26 +39,29 @@ class MemberConfiguration:
         report, started = self.start.report, self._started_with
         try:
             given = self.start.load()
-            config = given.taken_over_by(started)
-            guard = self._read_guard(config)
-            check_again(self.start.flaws, config)
-            self.check(config)
+            check_again(self.start.flaws, given.listening_as(started))
+            self.prepare(given)
         except ConfigError as error:
             report(Level.ERROR, "config.refused", why=str(error), hint="nothing has changed")
             return str(error), ""
-        self.start = structs.replace(self.start, config=config)
-        self.guard = guard
-        self.taken()
+        self.take_over()
         later = ", ".join(given.later_keys(started))
-        report(Level.INFO, "config.reloaded", queues=len(config.queues), aliases=len(config.aliases))
+        report(Level.INFO, "config.reloaded", queues=len(given.queues), aliases=len(given.aliases))
         if later:
             report(Level.WARNING, "config.later", keys=later, hint="only a restart takes these over")
         return "", later
 
-    def take_over(self, config: Config) -> None:
-        """Note the configuration that a leader's broker has reloaded."""
-        self.start = structs.replace(self.start, config=config.taken_over_by(self._started_with))
-        self.guard = self._read_guard(config)
+    def prepare(self, given: Config) -> None:
+        """Read what a changed configuration names. Raises ConfigError."""
+        config = given.taken_over_by(self._started_with)
+        guard = self._read_guard(config)
+        self.check(config)
+        self._next = config, guard
+
+    def take_over(self) -> None:
+        """Take what was prepared."""
+        config, self.guard = self._next
+        self.start = structs.replace(self.start, config=config)
         self.taken()
 
     def _read_guard(self, config: Config) -> Guard:

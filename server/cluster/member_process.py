@@ -38,6 +38,7 @@ from staniel.server.cluster.etcd_link import Answers, EtcdLink, MemberEntry
 from staniel.server.cluster.leading import LeaderService
 from staniel.server.cluster.member_config import MemberConfiguration
 from staniel.server.cluster.member_spool import UNFIT
+from staniel.server.cluster.member_tls import member_security, open_etcd
 from staniel.server.cluster.member_view import heirs_of, status_of
 from staniel.server.cluster.reactor import Reactor
 from staniel.server.cluster.refuser import Refuser
@@ -75,6 +76,7 @@ class MemberProcess:
         self.reactor = Reactor()
         of_set = MemberConfig(config.advertise, config.min_in_sync)
         self.driver = Driver(of_set, parts.fs, paths, self.reactor, config.lease_ms, parts.report)
+        self.driver.links.security = member_security(config)
         self.driver.outside = Outside(
             self._ask_etcd, self._connect_to, self._begin_to_lead, self._begin_to_serve, self._close_clients
         )
@@ -90,7 +92,7 @@ class MemberProcess:
             self._take_entries,
         )
         lease_s = -(-config.lease_ms // 1000)
-        self.etcd = EtcdLink(config.etcd, config.name, self.driver.kept.member_id, entry, lease_s, answers)
+        self.etcd = EtcdLink(open_etcd(config), config.name, self.driver.kept.member_id, entry, lease_s, answers)
         self.supervision = Supervision(self.driver, self.entries, config.lease_ms / 1000, parts.report)
         self._reload = configuration.reload
         orders = Orders(self.status, self._init, self._hand_over, self._reload, lambda: configuration.guard)
@@ -186,6 +188,7 @@ class MemberProcess:
         while True:
             await trio.sleep(TICK_S)
             self.refuser.drop_late(self._parts.clock.now_ms())
+            self.driver.links.drop_late(self._parts.clock.now_ms())
             self.supervision.look_after(trio.current_time())
 
     # --- etcd ---

@@ -18,6 +18,7 @@ from typing import Any
 from staniel.cluster.spool_names import SpoolPaths
 from staniel.journal.disk.os_fs import OsFs
 from tests.cluster.etcd_process import EtcdProcess, started
+from tests.support.certificates import Files
 from tests.support.process import die_with_the_tests, until
 from tests.support.transcripts import free_port
 
@@ -250,9 +251,13 @@ class Servers:
 
 
 @contextmanager
-def cluster(folder: Path, count: int = 3, settings: str = "", min_in_sync: int = 2) -> Iterator[Servers]:
-    """Members that are not started yet, and their etcd. All processes are gone when the block ends."""
-    with started(folder / "etcd") as (etcd,):
+def cluster(
+    folder: Path, count: int = 3, settings: str = "", min_in_sync: int = 2, etcd_tls: Files | None = None
+) -> Iterator[Servers]:
+    """Members that are not started yet, and their etcd. All processes are gone when the block ends. `settings` begin
+    with further ones of [cluster].
+    """
+    with started(folder / "etcd", tls=etcd_tls) as (etcd,):
         members = [MemberServer(folder, f"m{at}", etcd.url, settings, min_in_sync) for at in range(count)]
         servers = Servers(members, etcd)
         try:

@@ -76,8 +76,10 @@ class LeaderMaker:
         start.notice.end()
         start.report(Level.INFO, "cluster.leads", queues=summary.queues, items=summary.items)
         service = LeaderService(driver, broker, SystemMachine(clock), start.clients, gc_policy)
-        assert self.process is not None
-        broker.health.membership = MemberView(self.process.status)
+        process = self.process
+        assert process is not None
+        broker.health.membership = MemberView(process.status)
+        service.hub.etcd_restored = lambda: process.etcd.restored
         service.security = secure(broker) if self._has_tls else None
         self._join_reloads(broker)
         return service
@@ -114,7 +116,7 @@ async def serve_member(load: Callable[[], Config], log: ServerLog) -> None:
         tasks = start.supervisor.stay_alive, log.keep_writing
         parts = Parts(config, start.fs, bound, clock, log.report, maker.make_broker, maker.make_service, tasks)
         maker.process = process = MemberProcess(parts, paths, configuration)
-        join_security(configuration, process, bound)
+        join_parts(configuration, process, bound)
         process.admin.metrics = lambda: metrics_of_follower(process.status(), steady_ms() - began_ms, figures())
         start.notice.end()
         cluster = config.cluster
@@ -151,8 +153,10 @@ def check_members_network(config: Config, report: EventSink) -> None:
     report(Level.WARNING, "network.open", address=cluster.listen, hint=hint)
 
 
-def join_security(configuration: MemberConfiguration, process: MemberProcess, bound: BoundSockets) -> None:
-    """Have reloads renew the certificates of the member, towards clients and towards members. Raises ConfigError."""
+def join_parts(configuration: MemberConfiguration, process: MemberProcess, bound: BoundSockets) -> None:
+    """Have reloads renew the certificates of the member, towards clients and towards members, and the log say that etcd
+    was restored. Raises ConfigError.
+    """
     links, refuser = process.driver.links, process.refuser
     prepared = links.security
     certificates = None
@@ -174,4 +178,9 @@ def join_security(configuration: MemberConfiguration, process: MemberProcess, bo
         if certificates is not None:
             certificates.take_over()
 
+    def report_restored(why: str) -> None:
+        hint = "stop all servers of the cluster, then: staniel cluster restore-etcd"
+        configuration.start.report(Level.ERROR, "cluster.etcd_restored", why=why, hint=hint)
+
+    process.etcd.on_restored = report_restored
     configuration.check, configuration.taken = check, take_over

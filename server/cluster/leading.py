@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+from collections.abc import Callable
 from functools import partial
 
 import trio
@@ -26,13 +27,18 @@ from staniel.server.secret_files import watch_secrets
 from staniel.server.sockets import BoundSockets
 from staniel.server.spool_socket import allowed_clients
 
+RESTORED = "etcd was restored to an older state, writes are refused: see docs/replication.md"
+
 
 class LeaderHub(Hub):
-    """A hub whose turns end with the records of what has changed."""
+    """A hub whose turns end with the records of what has changed. `etcd_restored` returns why etcd must not be trusted,
+    or "".
+    """
 
     def __init__(self, broker: Broker, machine: SystemMachine, clients_max: int, driver: Driver) -> None:
         super().__init__(broker, machine, clients_max)
         self._driver = driver
+        self.etcd_restored: Callable[[], str] = str
         self._dispatcher.watch(driver.reactor.fileno(), select.EPOLLIN, driver.reactor.handle_events)
 
     @property
@@ -41,12 +47,16 @@ class LeaderHub(Hub):
         return self._syncs.running
 
     def look_at_set(self) -> None:
-        """Refuse clients' writes while the set is too small, and take them again."""
+        """Refuse clients' writes while the set is too small, or once etcd may let another member lead that lacks
+        something, and take them again.
+        """
         member = self._driver.member
         if member.leader is None:
             return
         count, least = len(member.leader.members), member.core.config.min_in_sync
         why = f"{count} of {least} members are in sync (min_in_sync), writes are refused" if count < least else ""
+        if self.etcd_restored():
+            why = RESTORED
         if why != self.broker.status.refusal:
             self.broker.refuse_writes(why)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from pathlib import Path
 
@@ -106,3 +107,30 @@ def test_a_follower_takes_a_changed_configuration_and_serves_by_it_once_it_leads
         assert [wire.put("jobs", data) for data in "ab"] == ["STORED", "NOT_STORED"]
         config = json.loads(follower.text_of("/api/queues/more/config"))
         assert config["max_items"] == 1
+
+
+def test_a_leader_refuses_puts_once_etcd_has_an_older_state(tmp_path: Path) -> None:
+    with cluster(tmp_path, count=2, min_in_sync=1) as servers:
+        leader = servers.form()
+        follower = others(servers, leader)[0]
+        etcd, data = servers.etcd, servers.etcd.folder / servers.etcd.name
+        etcd.kill()
+        shutil.copytree(data, tmp_path / "backup")
+        etcd.spawn()
+        assert etcd.wait()
+        follower.kill()
+        servers.wait_for(lambda: len(leader.status["in_sync"]) == 1, "the set is another one than in the backup")
+        assert leader.wire().put("jobs", "a") == "STORED"
+        etcd.kill()
+        shutil.rmtree(data)
+        shutil.copytree(tmp_path / "backup", data)
+        etcd.spawn()
+        assert etcd.wait()
+        servers.wait_for(lambda: leader.status["etcd_restored"], "the leader notices")
+        assert leader.wire().put("jobs", "b").startswith("SERVER_ERROR etcd was restored to an older state")
+        assert leader.wire().get("jobs") == "a"
+        assert reasons(leader) == (200, ["etcd_restored"])
+        assert leader.call("/health/ready?for=puts")[0] == 503
+        assert sample(leader, "cluster_etcd_restored") == 1
+        assert "cluster.etcd_restored" in leader.lines
+        assert "etcd was restored" in run_staniel("cluster", "--config", str(leader.config)).stdout

@@ -63,7 +63,7 @@ class RecordEnds:
 
 
 class TlsSocket:
-    """One side of a connection, the server's unless `is_client`. `below` is the plain socket."""
+    """A side of a connection, the server's unless `is_client`. `below` is the plain socket."""
 
     __slots__ = (
         "_arrived",

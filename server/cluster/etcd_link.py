@@ -93,7 +93,7 @@ class EtcdLink:
 
     @property
     def restored(self) -> str:
-        """How this member knows that etcd has an older state than before, or is another one; "" if it does not. What
+        """The sign that etcd has an older state than before, or is another one; "" if there is none. What
         went back stays so until the process ends: later revisions may be above those seen, and the key still older.
         """
         return self._went_back or self._foreign

@@ -218,8 +218,7 @@ class MemberProcess:
             sock = os_socket(stream)
         except (OSError, trio.TooSlowError) as error:
             # Nothing listens there: the process is gone, and its lease need not end first.
-            is_refused = isinstance(error.__cause__ or error, ConnectionRefusedError)
-            self.supervision.note_connect(key, is_refused=is_refused)
+            self.supervision.note_connect(key, is_refused=is_refusal(error))
             return  # the supervision asks again
         finally:
             self._is_connecting = False
@@ -323,6 +322,15 @@ class MemberProcess:
             if name in ("", entry.name, member_id.hex()):
                 return member_id, entry.clients
         return None
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Tell whether an attempt to connect has failed because nothing listens there. trio groups the errors of all the
+    addresses of a host.
+    """
+    cause = error.__cause__ or error
+    errors = cause.exceptions if isinstance(cause, BaseExceptionGroup) else (cause,)
+    return all(isinstance(one, ConnectionRefusedError) for one in errors)
 
 
 def os_socket(stream: trio.SocketStream) -> socket.socket:

@@ -281,6 +281,14 @@ def cluster(exchange: Exchange, now_ms: int) -> None:
     exchange.json({"role": "alone"} if membership is None else membership.status())
 
 
+def member(exchange: Exchange, now_ms: int) -> None:
+    """Reply with the same, under the path that members serve in every role."""
+    if exchange.broker.health.membership is None:
+        exchange.error(404, "this server stands alone")
+    else:
+        cluster(exchange, now_ms)
+
+
 def find_operation(exchange: Exchange) -> Operation | None:
     """Return the operation that the path names. If there is none, send an error and return None."""
     text = exchange.names[0]

@@ -72,7 +72,7 @@ ROUTES = (
         rights.look_at_all,
         "The cluster that this server is a member of: roles, who is in sync, how far each is behind.",
     ),
-    Route("GET", "/cluster", queries.cluster, rights.look_at_all, "The same, as members tell it in every role."),
+    Route("GET", "/cluster", queries.member, rights.look_at_all, "The same, as members tell it in every role."),
     Route("GET", "/api/server", queries.server, rights.look_at_all, "The server as a whole.", ServerView),
     Route(
         "GET",

@@ -50,7 +50,8 @@ class MemberStatus(Struct, frozen=True):
     of records. `unfit`: "" or why it cannot lead. `why`: what it waits for, or why it stopped. `etcd`: why the last
     call to etcd failed; `etcd_restored`: how this member knows that etcd got an older state while it ran.
     `held_replies` of a leader wait for records to be answered; `copies` of its files are under way. `followers`: a
-    leader's, all members that it has heard of.
+    leader's, all members that it has heard of. `certificate_ends_ms`: when the certificate that it shows other members
+    expires, in epoch milliseconds; 0: it has none.
     """
 
     cluster: str
@@ -72,6 +73,7 @@ class MemberStatus(Struct, frozen=True):
     leader_name: str = ""
     held_replies: int = 0
     copies: int = 0
+    certificate_ends_ms: int = 0
     followers: list[FollowerStatus] = []
 
 

@@ -82,6 +82,8 @@ class LeaderMaker:
         service.hub.etcd_restored = lambda: process.etcd.restored
         service.security = secure(broker) if self._has_tls else None
         self._join_reloads(broker)
+        if start.config is not broker.config:
+            service.loop.reload()  # the member has taken a reload while its spool was recovered
         return service
 
     def _join_reloads(self, broker: Broker) -> None:

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from staniel.broker.admin.health import CERTIFICATE_WARNING_MS, DAY_MS
 from staniel.broker.admin.metrics import MetricKind, escape_label, head, lines_of, of_process
 from staniel.broker.admin.process import ProcessFigures
 from staniel.broker.admin.reasons import Health, HealthReason, ReasonName, Severity
 from staniel.cluster.status import FollowerStatus, MemberStatus, Role
+from staniel.server.clock import wall_ms
 
 OF_MEMBERS = (
     ReasonName.NOT_LEADER,
@@ -17,6 +19,7 @@ OF_MEMBERS = (
     ReasonName.UNFIT,
     ReasonName.ETCD_UNREACHABLE,
     ReasonName.ETCD_RESTORED,
+    ReasonName.CERTIFICATE_EXPIRES,
 )
 LEADING = (Role.LEADING, Role.HANDING_OVER)
 RESTORED_MEND = "stop all servers of the cluster, then: staniel cluster restore-etcd --help"
@@ -37,6 +40,10 @@ def reasons_of(status: MemberStatus) -> list[HealthReason]:
     if status.unfit:
         mend = "it mends itself once it follows; without a leader: staniel cluster"
         reasons.append(HealthReason(ReasonName.UNFIT, Severity.WARNING, f"it cannot lead: {status.unfit}", mend))
+    if (ends_ms := status.certificate_ends_ms) and ends_ms - wall_ms() < CERTIFICATE_WARNING_MS:
+        text = f"the certificate of [cluster] expires in {max(0, ends_ms - wall_ms()) // DAY_MS} days"
+        mend = "renew its file, then: staniel reload"
+        reasons.append(HealthReason(ReasonName.CERTIFICATE_EXPIRES, Severity.WARNING, text, mend))
     if status.role not in LEADING:
         reasons.append(
             HealthReason(ReasonName.NOT_LEADER, Severity.NOT_READY, _why_not_leader(status), "staniel cluster")

@@ -11,7 +11,7 @@ import ssl
 from staniel.broker.config.schema import ClusterSettings, TlsSettings
 from staniel.broker.config.toml import ConfigError
 from staniel.cluster.etcd.client import TIMEOUT_S, Etcd
-from staniel.server.certificates import CIPHERS_OF_1_2, make_context
+from staniel.server.certificates import CIPHERS_OF_1_2, end_of, make_context
 from staniel.server.interfaces import Sock
 from staniel.server.tls_socket import TlsSocket, reason
 
@@ -19,7 +19,9 @@ PASSWORD_BYTES_MAX = 4096
 
 
 class MemberSecurity:
-    """The contexts for connections between members. Raises ConfigError if the files do not make them."""
+    """The contexts for connections between members. `ends_ms`: when this member's certificate expires, in epoch
+    milliseconds, 0 if that is not known. Raises ConfigError if the files do not make contexts.
+    """
 
     def __init__(self, cluster: ClusterSettings) -> None:
         files = TlsSettings(
@@ -32,6 +34,7 @@ class MemberSecurity:
             raise ConfigError(f"cluster.{key}", error.why) from error
         self._connecting = client_context(cluster.ca, cluster.certificate, cluster.key, "")
         self._connecting.check_hostname = False
+        self.ends_ms = end_of(cluster.certificate) or 0
 
     def wrap(self, sock: Sock, *, is_client: bool) -> TlsSocket:
         """Put TLS on a socket. `is_client`: this member has connected."""

@@ -55,6 +55,7 @@ def status_of(
         etcd_restored=etcd.restored,
         held_replies=driver.gate.held_count,
         copies=copies_of(member.leader) if member.leader is not None else 0,
+        certificate_ends_ms=driver.links.security.ends_ms if driver.links.security is not None else 0,
         followers=followers_of(driver, member.leader, entries) if member.leader is not None else [],
     )
 

@@ -7,8 +7,10 @@ import subprocess
 import pytest
 from msgspec import structs
 
+from staniel.broker.admin.health import DAY_MS
 from staniel.broker.admin.reasons import ReasonName
 from staniel.cluster.status import FollowerStatus, MemberStatus, Role
+from staniel.server.clock import wall_ms
 from staniel.server.cluster.member_metrics import health_of, metrics_of, metrics_of_follower, reasons_of
 
 A, B = "aa", "bb"
@@ -67,6 +69,14 @@ def test_a_member_says_what_is_wrong_with_it_and_with_etcd() -> None:
         ReasonName.NOT_LEADER,
     ]
     assert names_of(structs.replace(LEADING, etcd="no", etcd_restored="older")) == [ReasonName.ETCD_RESTORED]
+
+
+def test_a_certificate_of_a_member_that_expires_is_a_reason() -> None:
+    assert names_of(structs.replace(LEADING, certificate_ends_ms=wall_ms() + 15 * DAY_MS)) == []
+    assert names_of(structs.replace(LEADING, certificate_ends_ms=wall_ms() + 13 * DAY_MS)) == [
+        ReasonName.CERTIFICATE_EXPIRES
+    ]
+    assert names_of(structs.replace(LEADING, certificate_ends_ms=1)) == [ReasonName.CERTIFICATE_EXPIRES]
 
 
 @pytest.mark.parametrize(

@@ -41,13 +41,17 @@ class FollowerStatus(Struct, frozen=True):
     lag_records: int | None = None
     lag_bytes: int | None = None
     lag_ms: int | None = None
+    may_lead: bool = False
 
 
 class MemberStatus(Struct, frozen=True):
     """The state of a member. `epoch`: the highest that it has promised. `cluster_id` "": it belongs to no cluster yet.
     `leader_address`: where clients go, "" if no leader is known. `in_sync`: ids of the set. `last`, `answered`: numbers
-    of records. `unfit`: "" or why it cannot lead. `why`: what it waits for, or why it stopped. `followers`: a leader's,
-    all members that it has heard of.
+    of records. `unfit`: "" or why it cannot lead. `why`: what it waits for, or why it stopped. `etcd`: why the last
+    call to etcd failed; `etcd_restored`: how this member knows that etcd got an older state while it ran.
+    `held_replies` of a leader wait for records to be answered; `copies` of its files are under way. `followers`: a
+    leader's, all members that it has heard of. `certificate_ends_ms`: when the certificate that it shows other members
+    expires, in epoch milliseconds; 0: it has none.
     """
 
     cluster: str
@@ -65,6 +69,11 @@ class MemberStatus(Struct, frozen=True):
     unfit: str = ""
     why: str = ""
     etcd: str = ""
+    etcd_restored: str = ""
+    leader_name: str = ""
+    held_replies: int = 0
+    copies: int = 0
+    certificate_ends_ms: int = 0
     followers: list[FollowerStatus] = []
 
 

@@ -26,9 +26,9 @@ from staniel.server.connection_limits import Reserve
 from staniel.server.file_systems import report_flaws
 from staniel.server.gc_policy import GcPolicy
 from staniel.server.hub import Hub
-from staniel.server.interfaces import Security
 from staniel.server.keepalive import spare_slow_readers
 from staniel.server.listener import Endpoint
+from staniel.server.listener_tls import secure
 from staniel.server.log import ServerLog
 from staniel.server.loop import Loop
 from staniel.server.machine import ListeningSocket, SystemMachine, own_name
@@ -115,30 +115,6 @@ async def open_service(start: Start, broker: Broker, bound: BoundSockets, log: S
     if failure is not None:
         raise failure
     hub.close()
-
-
-def secure(broker: Broker) -> Security:
-    """Return the Security of TLS listeners, which each reload renews. Raises ConfigError."""
-    from staniel.server.certificates import Certificates  # loads OpenSSL
-
-    certificates = Certificates(broker.config, broker.report)
-    check_others = broker.check_reload
-
-    def check(config: Config) -> None:
-        check_others(config)
-        certificates.prepare(config)
-
-    broker.check_reload = check
-    broker.health.server.certificate_ends_ms = certificates.ends_ms
-    hub_reloaded = broker.reloaded
-
-    def reloaded(now_ms: int) -> None:
-        certificates.take_over()
-        broker.health.server.certificate_ends_ms = certificates.ends_ms
-        hub_reloaded(now_ms)
-
-    broker.reloaded = reloaded
-    return certificates
 
 
 async def run_until_stopped(loop: Loop, hello: str, log: ServerLog, supervisor: Supervisor) -> Exception | None:

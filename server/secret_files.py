@@ -40,6 +40,9 @@ def exposed_files(config: Config) -> list[str]:
     named = [config.admin.token_file, *(user.token_file for user in users), *(user.password_file for user in users)]
     if config.tls.certificate:
         named.append(config.tls.key or config.tls.certificate)
+    cluster = config.cluster
+    named += [cluster.key or cluster.certificate, cluster.etcd_key or cluster.etcd_certificate]
+    named.append(cluster.etcd_password_file)
     if any(user.password_hash for user in users):
         named.append(config.file)
     exposed = []

@@ -63,7 +63,7 @@ class RecordEnds:
 
 
 class TlsSocket:
-    """The server's side of one connection. `below` is the plain socket."""
+    """A side of a connection, the server's unless `is_client`. `below` is the plain socket."""
 
     __slots__ = (
         "_arrived",
@@ -82,11 +82,11 @@ class TlsSocket:
         "read_bytes",
     )
 
-    def __init__(self, below: Sock, context: ssl.SSLContext) -> None:
+    def __init__(self, below: Sock, context: ssl.SSLContext, *, is_client: bool = False) -> None:
         self.below = below
         self.read_bytes = 0  # encrypted ones, during the handshake
         self._arrived, self._leaving = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._arrived, self._leaving, server_side=True)
+        self._tls = context.wrap_bio(self._arrived, self._leaving, server_side=not is_client)
         self._encrypted: bytes | memoryview = b""  # bytes that the socket has not taken
         # (its end, counted back from the end of `_encrypted`; its plain bytes) of each record that has not left.
         self._records: deque[tuple[int, int]] = deque()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from staniel.broker.access import why_unreadable
 from staniel.broker.admin.held_reads import held_files
 from staniel.broker.admin.last_backup import LastBackup
+from staniel.broker.admin.membership import MemberFigures
 from staniel.broker.admin.reasons import Health, HealthReason, ReasonName, Severity
 from staniel.broker.admin.watch import FILLING_PART, SLOW_SYNC_S, UNREAD_MS, Watch
 from staniel.broker.config.load import Config
@@ -309,13 +310,16 @@ class QueueReasons:
 
 
 class HealthCheck:
-    """All reasons together. `config` is the configuration in force: a reload replaces it."""
+    """All reasons together. `config` is the configuration in force: a reload replaces it. `membership`: set by the
+    driver of a cluster's member.
+    """
 
     def __init__(
         self, config: Config, status: StatusControl, server: ServerReasons, disk: DiskReasons, queues: QueueReasons
     ) -> None:
         self.config = config
         self.server, self.disk, self.queues = server, disk, queues
+        self.membership: MemberFigures | None = None
         self._status = status
 
     def check(self, now_ms: int) -> Health:
@@ -330,7 +334,8 @@ class HealthCheck:
 
     def reasons_of_server(self, now_ms: int) -> list[HealthReason]:
         """Return the reasons that are not about queues."""
-        return [*self.server.reasons(self.config, now_ms), *self.disk.reasons(self.config, now_ms)]
+        of_member = self.membership.reasons() if self.membership is not None else ()
+        return [*of_member, *self.server.reasons(self.config, now_ms), *self.disk.reasons(self.config, now_ms)]
 
 
 def for_strangers(health: Health) -> Health:

@@ -45,7 +45,8 @@ NOREPLY_ABOUT = "Requests with noreply that were refused: their clients do not k
 CLOCK_ABOUT = "How far the wall clock was set on since the start; below 0: back."
 
 
-def _label(name: str) -> str:
+def escape_label(name: str) -> str:
+    """Return a name as the value of a label."""
     if name.isascii() and name.isprintable() and "\\" not in name and '"' not in name:
         return name
     return name.encode("utf-8", "backslashreplace").decode().translate(_ESCAPES)
@@ -66,7 +67,7 @@ class QueueMetrics:
 
     def add(self, name: str, values: tuple[float, ...]) -> None:
         """Add a queue with a label of its own."""
-        self._rows.append((f'{{queue="{_label(name)}"}} ', values))
+        self._rows.append((f'{{queue="{escape_label(name)}"}} ', values))
 
     def add_to_others(self, values: tuple[float, ...]) -> None:
         """Add a queue to those that share the label ""."""
@@ -80,7 +81,7 @@ class QueueMetrics:
         rows = self._rows
         for at, figure in enumerate(METRICS):
             name = METRIC_PREFIX + figure.metric
-            text = _head(name, MetricKind.COUNTER if figure.is_counter else MetricKind.GAUGE, figure.help)
+            text = head(name, MetricKind.COUNTER if figure.is_counter else MetricKind.GAUGE, figure.help)
             for begin in range(0, len(rows), QUEUES_PER_PIECE):
                 part = rows[begin : begin + QUEUES_PER_PIECE]
                 text += "".join([f"{name}{label}{values[at]}\n" for label, values in part])
@@ -215,27 +216,27 @@ def of_refusals(queues: Queues, pauses: Pauses, wall: WallClock, logins: Logins)
 
 def lines_of(samples: list[Sample]) -> list[str]:
     """Return the samples as text."""
-    return [_head(name, kind, about) + f"{name} {value}\n" for name, kind, about, value in samples]
+    return [head(name, kind, about) + f"{name} {value}\n" for name, kind, about, value in samples]
 
 
 def limits_reached(limits: LimitsReached, counters: ServerCounters, keys: PutKeys) -> Iterator[str]:
     if limits.max_connections:
-        yield _head("staniel_connections_max", MetricKind.GAUGE, "Clients that may be connected at a time.")
+        yield head("staniel_connections_max", MetricKind.GAUGE, "Clients that may be connected at a time.")
         yield f"staniel_connections_max {limits.max_connections}\n"
     name = "staniel_limits_reached_total"
-    yield _head(name, MetricKind.COUNTER, "How often a limit has kept something from a client.")
+    yield head(name, MetricKind.COUNTER, "How often a limit has kept something from a client.")
     yield "".join([f'{name}{{limit="{limit}"}} {count}\n' for limit, count in limits.counts.items()])
-    yield _head("staniel_noreply_refused_total", MetricKind.COUNTER, NOREPLY_ABOUT)
+    yield head("staniel_noreply_refused_total", MetricKind.COUNTER, NOREPLY_ABOUT)
     yield f"staniel_noreply_refused_total {counters.noreply_refused}\n"
-    yield _head("staniel_put_keys", MetricKind.GAUGE, "Idempotency keys of puts that are remembered.")
+    yield head("staniel_put_keys", MetricKind.GAUGE, "Idempotency keys of puts that are remembered.")
     yield f"staniel_put_keys {len(keys)}\n"
-    yield _head("staniel_puts_repeated_total", MetricKind.COUNTER, "Puts that were already stored, by their keys.")
+    yield head("staniel_puts_repeated_total", MetricKind.COUNTER, "Puts that were already stored, by their keys.")
     yield f"staniel_puts_repeated_total {keys.repeated}\n"
 
 
 def build_info(view: ServerView) -> list[str]:
     return [
-        _head("staniel_build_info", MetricKind.GAUGE, "The version and the build."),
+        head("staniel_build_info", MetricKind.GAUGE, "The version and the build."),
         f'staniel_build_info{{version="{view.version}",build="{view.build}"}} 1\n',
     ]
 
@@ -280,14 +281,16 @@ def health_reasons(health: Health, names_by_reason: dict[ReasonName, list[str]])
     name, counts = "staniel_health_reason", dict.fromkeys(ReasonName, 0)
     counts |= {reason.name: reason.count for reason in health.reasons}
     samples.append(
-        _head(name, MetricKind.GAUGE, "1, or how many queues it is about, if /health/ready names the reason.")
+        head(name, MetricKind.GAUGE, "1, or how many queues it is about, if /health/ready names the reason.")
     )
     samples.append("".join([f'{name}{{reason="{reason.value}"}} {count}\n' for reason, count in counts.items()]))
     name = "staniel_queue_reason"
-    samples.append(_head(name, MetricKind.GAUGE, "1 for each reason of /health/ready and each queue it is about."))
+    samples.append(head(name, MetricKind.GAUGE, "1 for each reason of /health/ready and each queue it is about."))
     for reason, queues in names_by_reason.items():
         some = queues[:REASON_QUEUES_MAX]
-        samples.append("".join([f'{name}{{queue="{_label(queue)}",reason="{reason.value}"}} 1\n' for queue in some]))
+        samples.append(
+            "".join([f'{name}{{queue="{escape_label(queue)}",reason="{reason.value}"}} 1\n' for queue in some])
+        )
     return samples
 
 
@@ -304,12 +307,13 @@ def histograms(latencies: Latencies) -> Iterator[str]:
 
 
 def _histogram(name: str, about: str, histogram: Histogram) -> str:
-    lines, count = [_head(name, MetricKind.HISTOGRAM, about)], 0
+    lines, count = [head(name, MetricKind.HISTOGRAM, about)], 0
     for bound, here in zip((*histogram.bounds_s, "+Inf"), histogram.counts, strict=True):
         count += here
         lines.append(f'{name}_bucket{{le="{bound}"}} {count}\n')
     return "".join([*lines, f"{name}_sum {histogram.sum_ns / 1e9}\n{name}_count {count}\n"])
 
 
-def _head(name: str, kind: MetricKind, about: str) -> str:
+def head(name: str, kind: MetricKind, about: str) -> str:
+    """Return the lines that begin a family."""
     return f"# HELP {name} {about}\n# TYPE {name} {kind.value}\n"

@@ -50,6 +50,12 @@ class ReasonName(Enum):
     READ_KEPT = "read_kept"
     REMOVALS_REFUSED = "removals_refused"
     BACKUP_OLD = "backup_old"
+    # of a member of a cluster
+    NOT_LEADER = "not_leader"
+    SET_TOO_SMALL = "set_too_small"
+    UNFIT = "unfit"
+    ETCD_UNREACHABLE = "etcd_unreachable"
+    ETCD_RESTORED = "etcd_restored"
 
 
 class HealthReason(Struct, frozen=True):

@@ -146,6 +146,16 @@ class Config(Struct, frozen=True, kw_only=True):
             sections[name] = structs.replace(getattr(self, name), **addresses)
         return structs.replace(self, **sections)
 
+    def taken_over_by(self, started: Config) -> Config:
+        """Return this configuration with the values of `started` for all keys that only a restart applies."""
+        sections: dict[str, Any] = {}
+        for section in ("server", "cluster", *LISTENERS):
+            theirs = getattr(started, section)
+            kept = [key.attribute for key in keys_of(SECTIONS[section]).values() if not key.is_reloaded]
+            values = {name: getattr(theirs, name) for name in kept}
+            sections[section] = structs.replace(getattr(self, section), **values)
+        return structs.replace(self, **sections)
+
     def overridden(
         self,
         *,
@@ -392,9 +402,7 @@ def check_cluster(config: Config) -> None:
         raise ConfigError(
             joined("cluster", "name"), "expected letters, digits, dots, hyphens and underscores, at most 64"
         )
-    for name in LISTENERS:
-        if config.tls_addresses(name):
-            raise ConfigError(f"{name}.tls_port", "a member of a cluster does not support TLS yet")
+    _check_cluster_files(cluster)
     for name, queue in sorted(config.resolved.items()):
         if queue.sync_ms != SYNC_ALWAYS:
             section = joined("queues", name) if name else "default"
@@ -402,6 +410,22 @@ def check_cluster(config: Config) -> None:
     workq = config.workq
     if config.all_addresses("workq") and workq.cmdlog_sync != "always":
         raise ConfigError("workq.cmdlog_sync", 'a member of a cluster supports "always" only')
+
+
+def _check_cluster_files(cluster: ClusterSettings) -> None:
+    """Check that certificates and logins of [cluster] are given whole. Raises ConfigError."""
+    is_secure = any(url.startswith("https://") for url in cluster.etcd)
+    needed = {  # a key, and those that it needs
+        "certificate": ("ca",), "ca": ("certificate",), "key": ("certificate",),
+        "etcd_certificate": ("etcd_ca",), "etcd_key": ("etcd_certificate",),
+        "etcd_user": ("etcd_password_file",), "etcd_password_file": ("etcd_user",),
+    }  # fmt: skip
+    for given, others in needed.items():
+        for other in others:
+            if getattr(cluster, given) and not getattr(cluster, other):
+                raise ConfigError(f"cluster.{other}", f"expected a value, because {given} is given")
+    if cluster.etcd_ca and not is_secure:
+        raise ConfigError("cluster.etcd", "expected addresses with https://, because etcd_ca is given")
 
 
 def _check_aliases(aliases: dict[str, tuple[str, ...]], queues: dict[str, Given]) -> None:
@@ -458,6 +482,9 @@ def _anchored(config: Config, folder: str) -> Config:
     tls = structs.replace(
         config.tls, **{name: path and os.path.join(folder, path) for name, path in _tls_files(config.tls)}
     )
+    cluster = structs.replace(
+        config.cluster, **{name: path and os.path.join(folder, path) for name, path in cluster_files(config.cluster)}
+    )
     users = {name: _anchored_user(user, folder) for name, user in config.users.items()}
     if config.workq.cmdlog_path:
         path = os.path.join(folder, config.workq.cmdlog_path)
@@ -469,6 +496,7 @@ def _anchored(config: Config, folder: str) -> Config:
         queues=queues,
         resolved=resolved,
         tls=tls,
+        cluster=cluster,
         users=users,
         **listeners,
     )
@@ -481,6 +509,12 @@ def _anchored_user(user: UserSettings, folder: str) -> UserSettings:
 
 def _tls_files(tls: TlsSettings) -> list[tuple[str, str]]:
     return [("certificate", tls.certificate), ("key", tls.key), ("client_ca", tls.client_ca)]
+
+
+def cluster_files(cluster: ClusterSettings) -> list[tuple[str, str]]:
+    """Return the keys of [cluster] that are files, with their values."""
+    names = ("certificate", "key", "ca", "etcd_ca", "etcd_certificate", "etcd_key", "etcd_password_file")
+    return [(name, getattr(cluster, name)) for name in names]
 
 
 def _anchored_listener(settings: ListenerSettings, folder: str) -> ListenerSettings:

@@ -167,7 +167,8 @@ class AdminSettings(ListenerSettings, frozen=True, kw_only=True):
 class ClusterSettings(Struct, frozen=True, kw_only=True):
     """[cluster]: this server is a member of a cluster that keeps one spool on several machines. `name` "": it stands
     alone. `listen`: where other members connect; `advertise`: where clients do. `lease_ms`: a member that has not been
-    heard of for so long counts as gone.
+    heard of for so long counts as gone. `ca`: the authority of members' certificates, which both sides of each
+    connection between members show; `key` "": in the certificate's file. `etcd_…`: for etcd with https, or logins.
     """
 
     name: Annotated[str, values.MAYBE_TEXT] = ""
@@ -179,6 +180,14 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
     min_in_sync: Annotated[int, values.count(1, 16)] = 2
     # etcd itself counts leases in seconds, and needs about two for an election of its own.
     lease_ms: Annotated[int, values.duration_from(2_000)] = field(name="lease", default=5_000)
+    certificate: Annotated[str, values.MAYBE_TEXT] = ""
+    key: Annotated[str, values.MAYBE_TEXT] = ""
+    ca: Annotated[str, values.MAYBE_TEXT] = ""
+    etcd_ca: Annotated[str, values.MAYBE_TEXT] = ""
+    etcd_certificate: Annotated[str, values.MAYBE_TEXT] = ""
+    etcd_key: Annotated[str, values.MAYBE_TEXT] = ""
+    etcd_user: Annotated[str, values.MAYBE_TEXT] = ""
+    etcd_password_file: Annotated[str, values.MAYBE_TEXT] = ""
 
 
 class UserSettings(Struct, frozen=True, kw_only=True):

@@ -324,13 +324,14 @@ def _read_tcp_address(value: object) -> str:
 
 
 def _read_etcd_url(value: object) -> str:
-    """Read the URL of an etcd without TLS."""
+    """Read the URL of an etcd."""
     try:
-        if isinstance(value, str) and value.startswith("http://"):
-            return f"http://{_read_tcp_address(value.removeprefix('http://').rstrip('/'))}"
+        if isinstance(value, str) and value.startswith(("http://", "https://")):
+            scheme, _, address = value.partition("://")
+            return f"{scheme}://{_read_tcp_address(address.rstrip('/'))}"
     except ValueMismatch:
         pass
-    raise ValueMismatch('"http://HOST:PORT"', value)
+    raise ValueMismatch('"http://HOST:PORT" or "https://HOST:PORT"', value)
 
 
 def _array(read: Callable[[object], Any], what: str) -> Callable[[object], tuple[Any, ...]]:

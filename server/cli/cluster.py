@@ -30,6 +30,7 @@ from staniel.server.cli.admin_address import AdminError
 from staniel.server.cli.live import echo_table
 from staniel.server.cli.live_command import Live, LiveCommand, confirm, convert
 from staniel.server.cli.parameters import YES, CommandFailed, ExistingPath
+from staniel.server.cluster.member_tls import open_etcd
 from staniel.server.text import human_size, printable, tolerate
 
 STATUS = "status"
@@ -74,8 +75,9 @@ def show_status(live: Live) -> None:
     """Show who leads, which members are in sync, and how far each is behind.
 
     The leader knows all of it; another member says who leads, and what itself does. LAG is what a member has not
-    acknowledged of the leader's records: how many, how many bytes, and for how long the oldest has waited. Exit code 0:
-    a member leads; 3: none is known, or the member that was asked cannot go on.
+    acknowledged of the leader's records: how many, how many bytes, and for how long the oldest has waited. IN SYNC is
+    yes for members that can be given the lead; "in set": it is not connected, or not in etcd, and answers wait for it.
+    Exit code 0: a member leads; 3: none is known, or the member that was asked cannot go on.
     """
     reply = _ask_status(live)
     status = convert(reply, MemberStatus)
@@ -108,6 +110,8 @@ def _describe(status: MemberStatus) -> Iterable[str]:
     yield f"cluster {status.cluster}: epoch {status.epoch}, {led}, {len(status.in_sync)} in sync"
     if status.in_sync and len(status.in_sync) < status.min_in_sync:
         yield f"puts are refused: min_in_sync is {status.min_in_sync}"
+    if status.etcd_restored:
+        yield f"etcd was restored: {status.etcd_restored}; see docs/replication.md"
     for why in (status.why, f"unfit: {status.unfit}" if status.unfit else "", status.etcd and f"etcd: {status.etcd}"):
         if why:
             yield f"{status.name}: {why}"
@@ -117,14 +121,17 @@ def _describe(status: MemberStatus) -> Iterable[str]:
 
 def _rows(status: MemberStatus) -> Iterable[list[str]]:
     own_address = status.leader_address if status.leader_id == status.id else ""
-    yield _row(status.name, status.role.value, status.id in status.in_sync, ("-", "-", "-"), own_address, status.id)
+    is_in_sync = "yes" if status.id in status.in_sync else "no"
+    yield _row(status.name, status.role.value, is_in_sync, ("-", "-", "-"), own_address, status.id)
     for other in status.followers:
         state = other.state if other.is_connected else "gone"
-        yield _row(other.name, state, other.in_set, _lag_of(other), other.address, other.id)
+        # "yes" is what `handover` asks for; answers wait for any member of the set
+        is_in_sync = "yes" if other.may_lead else "in set" if other.in_set else "no"
+        yield _row(other.name, state, is_in_sync, _lag_of(other), other.address, other.id)
 
 
-def _row(name: str, role: str, is_in_sync: bool, lag: tuple[str, str, str], address: str, member_id: str) -> list[str]:
-    row = [name or "?", role, "yes" if is_in_sync else "no", *lag, address or "-", member_id]
+def _row(name: str, role: str, is_in_sync: str, lag: tuple[str, str, str], address: str, member_id: str) -> list[str]:
+    row = [name or "?", role, is_in_sync, *lag, address or "-", member_id]
     return [printable(cell) for cell in row]
 
 
@@ -237,9 +244,17 @@ def restore_etcd(paths: tuple[str, ...], path: str, without: tuple[str, ...], is
         raise CommandFailed(printable(str(error))) from error
 
 
+def _open_etcd(config: Config) -> Etcd:
+    """Return the client of the cluster's etcd. Raises CommandFailed."""
+    try:
+        return open_etcd(config.cluster)
+    except ConfigError as error:
+        raise CommandFailed(printable(str(error))) from error
+
+
 async def _restore(config: Config, places: list[MemberPlace], without: frozenset[str], is_sure: bool) -> None:
     """Choose, ask, and write the key. Raises CommandFailed, EtcdError."""
-    etcd, prefix = Etcd(config.cluster.etcd), prefix_of(config.cluster.name)
+    etcd, prefix = _open_etcd(config), prefix_of(config.cluster.name)
     alive = (await etcd.read_prefix(prefix + b"members/")).values
     if alive:
         ids = ", ".join([kv.key.rpartition(b"/")[2].decode("ascii", "replace") for kv in alive])

@@ -6,67 +6,120 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from msgspec import Struct
-
+from staniel.broker.admin.reasons import HealthReason
 from staniel.broker.broker import Broker
+from staniel.broker.config.addresses import TcpAddress, is_loopback, parse_address
 from staniel.broker.config.load import Config
-from staniel.broker.events import Level
+from staniel.broker.events import EventSink, Level
 from staniel.broker.recovery import RecoverySummary
 from staniel.cluster.spool_names import SpoolPaths
+from staniel.cluster.status import MemberStatus
 from staniel.journal.disk.fs import Fs
-from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.spool import lock_spool
-from staniel.server.clock import ServerClock
+from staniel.server.clock import ServerClock, steady_ms
 from staniel.server.cluster.driver import Driver, MemberStopped, MustBeginAnew
 from staniel.server.cluster.leading import LeaderService
+from staniel.server.cluster.member_config import MemberConfiguration
+from staniel.server.cluster.member_metrics import metrics_of, metrics_of_follower, reasons_of
 from staniel.server.cluster.member_process import MemberProcess, Parts, begin_anew
+from staniel.server.cluster.member_tls import member_security
 from staniel.server.file_systems import report_flaws
 from staniel.server.gc_policy import GcPolicy
+from staniel.server.listener_tls import secure
 from staniel.server.log import ServerLog
 from staniel.server.machine import SystemMachine, own_name
 from staniel.server.outlet import say
+from staniel.server.process import ProcessReader
 from staniel.server.sockets import BoundSockets, StartError
-from staniel.server.start import Start, prepare
+from staniel.server.start import prepare
 
 
-class LeaderMaker(Struct, frozen=True):
-    """The maker of a leader's broker and hub, once its member takes over."""
+class MemberView:
+    """The MemberFigures of a leader's broker (broker/admin/membership.py)."""
 
-    start: Start
-    clock: ServerClock
+    def __init__(self, status: Callable[[], MemberStatus]) -> None:
+        self.status = status
+
+    def reasons(self) -> list[HealthReason]:
+        return reasons_of(self.status())
+
+    def metrics(self) -> str:
+        return metrics_of(self.status())
+
+
+class LeaderMaker:
+    """The maker of a leader's broker and hub, once its member takes over. `process` is set before that. `has_tls`: the
+    server has listeners with TLS.
+    """
+
+    def __init__(self, configuration: MemberConfiguration, clock: ServerClock, *, has_tls: bool) -> None:
+        self._configuration = configuration
+        self._has_tls = has_tls
+        self._clock = clock
+        self.process: MemberProcess | None = None
 
     def make_broker(self, fs: Fs) -> tuple[Broker, RecoverySummary]:
         """Recover the spool. Raises SpoolError, JournalFailure, OSError."""
-        broker = self.start.make_broker(fs)
-        broker.wall.read_notes(self.clock.read, self.clock.now_ms())
-        return broker, self.start.recover(broker, self.clock.now_ms())
+        start, clock = self._configuration.start, self._clock
+        broker = start.make_broker(fs)
+        broker.wall.read_notes(clock.read, clock.now_ms())
+        return broker, start.recover(broker, clock.now_ms())
 
     def make_service(self, driver: Driver, broker: Broker, summary: RecoverySummary) -> LeaderService:
         """Make the hub of a recovered spool."""
-        broker.watch.begin_rounds(self.clock.now_ms())
-        if self.start.config.all_addresses("admin"):
-            broker.sampler(self.clock.now_ms())
+        start, clock = self._configuration.start, self._clock
+        broker.watch.begin_rounds(clock.now_ms())
+        if start.config.all_addresses("admin"):
+            broker.sampler(clock.now_ms())
         gc_policy = GcPolicy()
         gc_policy.enable()
-        self.start.notice.end()
-        self.start.report(Level.INFO, "cluster.leads", queues=summary.queues, items=summary.items)
-        return LeaderService(driver, broker, SystemMachine(self.clock), self.start.clients, gc_policy)
+        start.notice.end()
+        start.report(Level.INFO, "cluster.leads", queues=summary.queues, items=summary.items)
+        service = LeaderService(driver, broker, SystemMachine(clock), start.clients, gc_policy)
+        process = self.process
+        assert process is not None
+        broker.health.membership = MemberView(process.status)
+        service.hub.etcd_restored = lambda: process.etcd.restored
+        service.security = secure(broker) if self._has_tls else None
+        self._join_reloads(broker)
+        if start.config is not broker.config:
+            service.loop.reload()  # the member has taken a reload while its spool was recovered
+        return service
+
+    def _join_reloads(self, broker: Broker) -> None:
+        """Have what a reload of the leader applies apply to the member, too."""
+        check_others, reloaded = broker.check_reload, broker.reloaded
+
+        def check(config: Config) -> None:
+            check_others(config)
+            self._configuration.prepare(config)
+
+        def take_over(now_ms: int) -> None:
+            self._configuration.take_over()
+            reloaded(now_ms)
+
+        broker.check_reload, broker.reloaded = check, take_over
 
 
 async def serve_member(load: Callable[[], Config], log: ServerLog) -> None:
     """Run until a signal or `shutdown`, or begin anew. Raises what `staniel.server.app.serve` does."""
     config = load()
     start = prepare(config, load, log)
+    check_members_network(config, log.report)
     report_flaws(start.flaws, log.report)
     folder = config.server.spool
     paths = SpoolPaths(folder, config.workq.cmdlog_path)
     lock_spool(start.fs, folder)
-    maker = LeaderMaker(start, ServerClock())
+    configuration = MemberConfiguration(start)
+    began_ms, figures = steady_ms(), ProcessReader()
     with BoundSockets(config) as bound:
         start.open_for_spool(bound, paths.own)
+        maker = LeaderMaker(configuration, clock := ServerClock(), has_tls=bool(bound.secure))
         tasks = start.supervisor.stay_alive, log.keep_writing
-        parts = Parts(config, start.fs, bound, maker.clock, log.report, maker.make_broker, maker.make_service, tasks)
-        process = MemberProcess(parts, paths, admin_token(config, start.fs))
+        parts = Parts(config, start.fs, bound, clock, log.report, maker.make_broker, maker.make_service, tasks)
+        maker.process = process = MemberProcess(parts, paths, configuration)
+        join_parts(configuration, process, bound)
+        process.admin.metrics = lambda: metrics_of_follower(process.status(), steady_ms() - began_ms, figures())
         start.notice.end()
         cluster = config.cluster
         where = ", ".join(own_name(sock) for sock, _ in bound.sockets)
@@ -85,13 +138,51 @@ async def serve_member(load: Callable[[], Config], log: ServerLog) -> None:
     log.report(Level.INFO, "server.stopped", why=process.stop_cause)
 
 
-def admin_token(config: Config, fs: OsFs) -> bytes | None:
-    """Return the token that operators' requests over TCP carry, b"" if there is none; None if users must log in."""
-    if config.users:
-        return None
-    if not config.admin.token_file:
-        return b""
-    lines = fs.read(config.admin.token_file, 0, 1 << 10).splitlines()
-    if not lines:
-        raise StartError(f"{config.admin.token_file} has no token ([admin] token_file)")
-    return lines[0].strip()
+def check_members_network(config: Config, report: EventSink) -> None:
+    """Check that a member open to other machines authenticates them, unless the settings allow it without. Raises
+    StartError.
+    """
+    cluster = config.cluster
+    where = parse_address(cluster.listen)
+    assert isinstance(where, TcpAddress)
+    if cluster.certificate or is_loopback(where.host):
+        return
+    hint = "give [cluster] certificate and ca; see docs/security.md"
+    if not config.server.open_network:
+        allow = "or allow it with [server] open_network = true or --open-network"
+        why = f"{cluster.listen} can be reached by other machines, and members need no certificate"
+        raise StartError(f"{why}: {hint}, {allow}")
+    report(Level.WARNING, "network.open", address=cluster.listen, hint=hint)
+
+
+def join_parts(configuration: MemberConfiguration, process: MemberProcess, bound: BoundSockets) -> None:
+    """Have reloads renew the certificates of the member, towards clients and towards members, and the log say that etcd
+    was restored. Raises ConfigError.
+    """
+    links, refuser = process.driver.links, process.refuser
+    prepared = links.security
+    certificates = None
+    if bound.secure:
+        from staniel.server.certificates import Certificates  # loads OpenSSL
+
+        start = configuration.start
+        refuser.security = certificates = Certificates(start.config, start.report)
+        refuser.secure = frozenset(bound.secure)
+
+    def check(config: Config) -> None:
+        nonlocal prepared
+        prepared = member_security(config.cluster)
+        if certificates is not None:
+            certificates.prepare(config)
+
+    def take_over() -> None:
+        links.security = prepared
+        if certificates is not None:
+            certificates.take_over()
+
+    def report_restored(why: str) -> None:
+        hint = "stop all servers of the cluster, then: staniel cluster restore-etcd"
+        configuration.start.report(Level.ERROR, "cluster.etcd_restored", why=why, hint=hint)
+
+    process.etcd.on_restored = report_restored
+    configuration.check, configuration.taken = check, take_over

@@ -16,8 +16,8 @@ from msgspec import Meta, Struct
 
 from staniel.broker.config.addresses import TcpAddress, parse_address
 from staniel.cluster.effects import ReadKey, Transact
-from staniel.cluster.etcd.client import TIMEOUT_S, Etcd
-from staniel.cluster.etcd.errors import EtcdError
+from staniel.cluster.etcd.client import Etcd
+from staniel.cluster.etcd.errors import EtcdError, EtcdWentBack, ForeignEtcd
 from staniel.cluster.etcd.messages import ChangeKind, KeyValue, NewsKind, Outcome
 from staniel.cluster.key import ADDRESS_MAX, Key, decode_key, encode_key, prefix_of
 from staniel.cluster.places import ID_BYTES
@@ -69,12 +69,14 @@ class Answers(Struct, frozen=True):
 
 
 class EtcdLink:
-    """The tasks that talk to etcd. `trouble`: why the last call failed, or ""."""
+    """The tasks that talk to etcd. `trouble`: why the last call failed, or "". `on_restored` is called once if etcd got
+    an older state.
+    """
 
     def __init__(
-        self, urls: Sequence[str], cluster: str, member_id: bytes, own: MemberEntry, lease_s: int, answers: Answers
+        self, etcd: Etcd, cluster: str, member_id: bytes, own: MemberEntry, lease_s: int, answers: Answers
     ) -> None:
-        self._etcd = Etcd(urls, timeout_s=TIMEOUT_S)
+        self._etcd = etcd
         self._prefix = prefix_of(cluster)
         self._key = self._prefix + b"leader"
         self._members = self._prefix + b"members/"
@@ -85,6 +87,37 @@ class EtcdLink:
         self._answers = answers
         self._entries: dict[bytes, MemberEntry] = {}
         self.trouble = ""
+        self.on_restored: Callable[[str], None] = lambda why: None
+        self._went_back = self._foreign = ""
+        self._key_revision = 0
+
+    @property
+    def restored(self) -> str:
+        """The sign that etcd has an older state than before, or is another one; "" if there is none. What
+        went back stays so until the process ends: later revisions may be above those seen, and the key still older.
+        """
+        return self._went_back or self._foreign
+
+    def _note_success(self) -> None:
+        self.trouble = self._foreign = ""
+
+    def _note_failure(self, error: EtcdError) -> None:
+        self.trouble = str(error)
+        if isinstance(error, EtcdWentBack):
+            self._note_went_back(str(error))
+        self._foreign = str(error) if isinstance(error, ForeignEtcd) else ""
+
+    def _note_went_back(self, why: str) -> None:
+        if not self._went_back:
+            self._went_back = why
+            self.on_restored(why)
+
+    def _check_key(self, values: Sequence[KeyValue]) -> None:
+        """Compare the revision of the key in a whole state with those before."""
+        revision = next((held.mod_revision for held in values if held.key == self._key), 0)
+        if revision < self._key_revision:
+            now = f"revision {revision}" if revision else "not there"
+            self._note_went_back(f"the key {self._key.decode()} is {now} and had revision {self._key_revision} before")
 
     async def ask(self, effect: ReadKey | Transact) -> None:
         """Carry out a question, and hand over the answer."""
@@ -94,9 +127,10 @@ class EtcdLink:
                 self._hand_over_key(reading.values[0] if reading.values else None, self._answers.key_read, effect.ask)
             else:
                 await self._transact(effect)
-            self.trouble = ""
+            self._note_success()
         except EtcdError as error:
-            self._fail(effect.ask, str(error))
+            self._note_failure(error)
+            self._answers.unanswered(effect.ask)
 
     async def _transact(self, effect: Transact) -> None:
         result = await self._etcd.put_if_unchanged(self._key, effect.revision, encode_key(effect.key))
@@ -128,10 +162,11 @@ class EtcdLink:
                 try:
                     news = await watch.next_news()
                 except EtcdError as error:
-                    self.trouble = str(error)
+                    self._note_failure(error)
                     await trio.sleep(RETRY_S)
                     continue
                 if news.kind is NewsKind.STATE:
+                    self._check_key(news.values)
                     self._entries.clear()
                     self._take_values(news.values)
                 else:
@@ -152,6 +187,7 @@ class EtcdLink:
     def _take_values(self, values: Sequence[KeyValue]) -> None:
         for held in values:
             if held.key == self._key:
+                self._key_revision = max(self._key_revision, held.mod_revision)
                 key = decode_key(held.value)
                 if isinstance(key, Key):
                     self._answers.watched(key, held.mod_revision)
@@ -168,9 +204,9 @@ class EtcdLink:
             try:
                 if is_alive():
                     await self._renew()
-                    self.trouble = ""
+                    self._note_success()
             except EtcdError as error:
-                self.trouble = str(error)
+                self._note_failure(error)
                 await trio.sleep(RETRY_S)
                 continue
             await trio.sleep(self._lease_s / RENEWALS_A_LEASE)

@@ -42,6 +42,11 @@ class Gate:
         self._waiting: deque[tuple[int, GatedSock]] = deque()
         self._closing: dict[GatedSock, None] = {}
 
+    @property
+    def held_count(self) -> int:
+        """The number of replies that wait."""
+        return len(self._waiting)
+
     def place_for(self, asked: int) -> int:
         """Return the number of the record that a reply waits for. `asked`: that of the last one when its request
         came.

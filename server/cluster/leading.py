@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+from collections.abc import Callable
 from functools import partial
 
 import trio
@@ -17,6 +18,7 @@ from staniel.server.cluster.gate import GatedAcceptor
 from staniel.server.connection_limits import Reserve
 from staniel.server.gc_policy import GcPolicy
 from staniel.server.hub import Hub
+from staniel.server.interfaces import Security
 from staniel.server.listener import Endpoint
 from staniel.server.loop import Loop
 from staniel.server.machine import ListeningSocket, SystemMachine
@@ -25,13 +27,18 @@ from staniel.server.secret_files import watch_secrets
 from staniel.server.sockets import BoundSockets
 from staniel.server.spool_socket import allowed_clients
 
+RESTORED = "etcd was restored to an older state, writes are refused: see docs/replication.md"
+
 
 class LeaderHub(Hub):
-    """A hub whose turns end with the records of what has changed."""
+    """A hub whose turns end with the records of what has changed. `etcd_restored` returns why etcd must not be trusted,
+    or "".
+    """
 
     def __init__(self, broker: Broker, machine: SystemMachine, clients_max: int, driver: Driver) -> None:
         super().__init__(broker, machine, clients_max)
         self._driver = driver
+        self.etcd_restored: Callable[[], str] = str
         self._dispatcher.watch(driver.reactor.fileno(), select.EPOLLIN, driver.reactor.handle_events)
 
     @property
@@ -40,12 +47,16 @@ class LeaderHub(Hub):
         return self._syncs.running
 
     def look_at_set(self) -> None:
-        """Refuse clients' writes while the set is too small, and take them again."""
+        """Refuse clients' writes while the set is too small, or once etcd may let another member lead that lacks
+        something, and take them again.
+        """
         member = self._driver.member
         if member.leader is None:
             return
         count, least = len(member.leader.members), member.core.config.min_in_sync
         why = f"{count} of {least} members are in sync (min_in_sync), writes are refused" if count < least else ""
+        if self.etcd_restored():
+            why = RESTORED
         if why != self.broker.status.refusal:
             self.broker.refuse_writes(why)
 
@@ -56,7 +67,9 @@ class LeaderHub(Hub):
 
 
 class LeaderService:
-    """A leader's hub and its loop. `has_ended`: the hub handles the reactor's events no more."""
+    """A leader's hub and its loop. `has_ended`: the hub handles the reactor's events no more. `security`: of listeners
+    with TLS.
+    """
 
     def __init__(self, driver: Driver, broker: Broker, machine: SystemMachine, clients_max: int, gc: GcPolicy) -> None:
         self._driver = driver
@@ -64,6 +77,7 @@ class LeaderService:
         self.hub = LeaderHub(broker, machine, clients_max, driver)
         self.loop = Loop(self.hub, machine, gc)
         self.has_ended = trio.Event()
+        self.security: Security | None = None
         watch_secrets(broker)
         driver.record_kind = self._record_kind
 
@@ -78,7 +92,7 @@ class LeaderService:
                 gated = GatedAcceptor(acceptor, gate, partial(AdminSock, admin=admin, is_of_spool=is_of_spool))
             else:
                 gated = GatedAcceptor(acceptor, gate)
-            self.hub.listen(Endpoint(gated, wire, None, reserve))
+            self.hub.listen(Endpoint(gated, wire, self.security if sock in bound.secure else None, reserve))
 
     async def run(self) -> None:
         """Serve until stopped."""

@@ -36,8 +36,10 @@ from staniel.server.cluster.admin import MemberAdmin, Orders
 from staniel.server.cluster.driver import Driver, MemberStopped, MustBeginAnew, Outside
 from staniel.server.cluster.etcd_link import Answers, EtcdLink, MemberEntry
 from staniel.server.cluster.leading import LeaderService
+from staniel.server.cluster.member_config import MemberConfiguration
 from staniel.server.cluster.member_spool import UNFIT
-from staniel.server.cluster.member_view import status_of
+from staniel.server.cluster.member_tls import member_security, open_etcd
+from staniel.server.cluster.member_view import heirs_of, status_of
 from staniel.server.cluster.reactor import Reactor
 from staniel.server.cluster.refuser import Refuser
 from staniel.server.cluster.supervision import Supervision
@@ -68,12 +70,13 @@ class Parts(Struct):
 class MemberProcess:
     """A member with all that it needs. `ending`: why it ends, None for a stop by an operator."""
 
-    def __init__(self, parts: Parts, paths: SpoolPaths, token: bytes | None) -> None:
+    def __init__(self, parts: Parts, paths: SpoolPaths, configuration: MemberConfiguration) -> None:
         config = parts.config.cluster
         self._parts, self._config, self._report = parts, config, parts.report
         self.reactor = Reactor()
         of_set = MemberConfig(config.advertise, config.min_in_sync)
         self.driver = Driver(of_set, parts.fs, paths, self.reactor, config.lease_ms, parts.report)
+        self.driver.links.security = member_security(config)
         self.driver.outside = Outside(
             self._ask_etcd, self._connect_to, self._begin_to_lead, self._begin_to_serve, self._close_clients
         )
@@ -89,9 +92,11 @@ class MemberProcess:
             self._take_entries,
         )
         lease_s = -(-config.lease_ms // 1000)
-        self.etcd = EtcdLink(config.etcd, config.name, self.driver.kept.member_id, entry, lease_s, answers)
+        self.etcd = EtcdLink(open_etcd(config), config.name, self.driver.kept.member_id, entry, lease_s, answers)
         self.supervision = Supervision(self.driver, self.entries, config.lease_ms / 1000, parts.report)
-        self.admin = MemberAdmin(Orders(self.status, self._init, self._hand_over), token)
+        self._reload = configuration.reload
+        orders = Orders(self.status, self._init, self._hand_over, self._reload, lambda: configuration.guard)
+        self.admin = MemberAdmin(orders)
         self.refuser = Refuser(self.reactor, self.leader_address, self.admin.reply, allowed_clients())
         self.service: LeaderService | None = None
         self.ending: Exception | None = None
@@ -154,6 +159,8 @@ class MemberProcess:
                 if number == signal.SIGHUP:
                     if self.service is not None:
                         self.service.loop.reload()
+                    else:
+                        self._reload()
                 else:
                     self._stop(f"signal {signal.Signals(number).name}")
 
@@ -181,6 +188,7 @@ class MemberProcess:
         while True:
             await trio.sleep(TICK_S)
             self.refuser.drop_late(self._parts.clock.now_ms())
+            self.driver.links.drop_late(self._parts.clock.now_ms())
             self.supervision.look_after(trio.current_time())
 
     # --- etcd ---
@@ -210,8 +218,7 @@ class MemberProcess:
             sock = os_socket(stream)
         except (OSError, trio.TooSlowError) as error:
             # Nothing listens there: the process is gone, and its lease need not end first.
-            is_refused = isinstance(error.__cause__ or error, ConnectionRefusedError)
-            self.supervision.note_connect(key, is_refused=is_refused)
+            self.supervision.note_connect(key, is_refused=is_refusal(error))
             return  # the supervision asks again
         finally:
             self._is_connecting = False
@@ -285,7 +292,7 @@ class MemberProcess:
 
     def status(self) -> MemberStatus:
         """Return what this member tells of itself."""
-        return status_of(self._config, self.driver, self.entries, self.etcd.trouble, is_handing_over=bool(self._heir))
+        return status_of(self._config, self.driver, self.entries, self.etcd, is_handing_over=bool(self._heir))
 
     def _init(self) -> Accepted | Refused:
         refusal = self.driver.member.init(os.urandom(16))
@@ -311,12 +318,19 @@ class MemberProcess:
     def _heir_named(self, name: str) -> tuple[bytes, str] | None:
         """Return the id and the address of a member that can take the lead; "": any."""
         leader = self.driver.member.leader
-        others = sorted(leader.members - {self.driver.kept.member_id}) if leader is not None else []
-        for member_id in others:
-            entry = self.entries.get(member_id)
-            if entry is not None and name in ("", entry.name, member_id.hex()):
+        for member_id, entry in heirs_of(leader, self.entries).items() if leader is not None else ():
+            if name in ("", entry.name, member_id.hex()):
                 return member_id, entry.clients
         return None
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Tell whether an attempt to connect has failed because nothing listens there. trio groups the errors of all the
+    addresses of a host.
+    """
+    cause = error.__cause__ or error
+    errors = cause.exceptions if isinstance(cause, BaseExceptionGroup) else (cause,)
+    return all(isinstance(one, ConnectionRefusedError) for one in errors)
 
 
 def os_socket(stream: trio.SocketStream) -> socket.socket:

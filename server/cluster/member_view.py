@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from staniel.broker.config.schema import ClusterSettings
 from staniel.cluster.durable import Fitness
 from staniel.cluster.follower import FollowerState
-from staniel.cluster.leader import Leader, LeaderState
+from staniel.cluster.leader import Leader, LeaderState, PeerState
 from staniel.cluster.member import Member, RoleState
 from staniel.cluster.status import FollowerStatus, MemberStatus, Role
 
 if TYPE_CHECKING:
     from staniel.server.cluster.driver import Driver
-    from staniel.server.cluster.etcd_link import MemberEntry
+    from staniel.server.cluster.etcd_link import EtcdLink, MemberEntry
 
 UNFIT = {
     Fitness.WHOLE: "",
@@ -26,11 +26,11 @@ def status_of(
     settings: ClusterSettings,
     driver: Driver,
     entries: dict[bytes, MemberEntry],
-    trouble: str,
+    etcd: EtcdLink,
     *,
     is_handing_over: bool,
 ) -> MemberStatus:
-    """Return the status of this member. `entries`: the members that are alive; `trouble`: etcd's."""
+    """Return the status of this member. `entries`: the members that are alive."""
     member, kept = driver.member, driver.kept
     key = member.core.key
     role = Role.HANDING_OVER if is_handing_over and member.leader is not None else role_of(member)
@@ -50,9 +50,20 @@ def status_of(
         answered=member.leader.answered if member.leader is not None else answered,
         unfit=UNFIT[kept.fitness],
         why=why_waiting(member),
-        etcd=trouble,
+        leader_name=name_of(key.leader_id, entries) if key is not None else "",
+        etcd=etcd.trouble,
+        etcd_restored=etcd.restored,
+        held_replies=driver.gate.held_count,
+        copies=copies_of(member.leader) if member.leader is not None else 0,
+        certificate_ends_ms=driver.links.security.ends_ms if driver.links.security is not None else 0,
         followers=followers_of(driver, member.leader, entries) if member.leader is not None else [],
     )
+
+
+def name_of(member_id: bytes, entries: dict[bytes, MemberEntry]) -> str:
+    """Return the name of a member that is alive; "" if it is not."""
+    entry = entries.get(member_id)
+    return entry.name if entry is not None else ""
 
 
 def role_of(member: Member) -> Role:
@@ -80,9 +91,23 @@ def why_waiting(member: Member) -> str:
     return "its leader is not reached" if member.follower is not None else "no leader may be followed"
 
 
+def copies_of(leader: Leader) -> int:
+    """Return how many members a leader copies its spool to."""
+    return sum([peer.state is PeerState.COPYING for peer in leader.peers.values()])
+
+
+def heirs_of(leader: Leader, entries: dict[bytes, MemberEntry]) -> dict[bytes, MemberEntry]:
+    """Return the members that an order to hand the lead over may name: in the set, connected, and in etcd with the
+    address that clients are told.
+    """
+    following = {peer.id for peer in leader.peers.values() if peer.state is PeerState.FOLLOWING}
+    return {id: entries[id] for id in sorted(leader.members & following) if id in entries}
+
+
 def followers_of(driver: Driver, leader: Leader, entries: dict[bytes, MemberEntry]) -> list[FollowerStatus]:
     """Return what a leader knows of the other members."""
     peers = {peer.id: peer for peer in leader.peers.values()}
+    heirs = heirs_of(leader, entries)
     ids = (set(entries) | leader.members | set(peers)) - {driver.kept.member_id}
     views = []
     for member_id in sorted(ids):
@@ -99,6 +124,7 @@ def followers_of(driver: Driver, leader: Leader, entries: dict[bytes, MemberEntr
                 lag_records=lag[0],
                 lag_bytes=lag[1],
                 lag_ms=lag[2],
+                may_lead=member_id in heirs,
             )
         )
     return views

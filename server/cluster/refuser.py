@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable
 
 from staniel.broker.session import ProtocolSpec
 from staniel.server.cluster.reactor import Reactor
-from staniel.server.interfaces import close_quietly
+from staniel.server.interfaces import SecureSock, Security, Sock, close_quietly
 from staniel.server.spool_socket import credentials
 
 READ_BYTES = 64 << 10
 REQUEST_BYTES_MAX = 128 << 10  # of an operator's request
 CLIENTS_MAX = 500
+CLIENT_MS = 60_000
 LINGER_MS = 5_000
 
 Reply = Callable[[bytes, bool], bytes | None]
@@ -21,20 +22,25 @@ Reply = Callable[[bytes, bool], bytes | None]
 
 
 class Refusal:
-    """A client that is refused once it asks. `until_ms`: when it is dropped."""
+    """A client that is refused once it asks. `until_ms`: when it is dropped. `tls`: set while its handshake goes on.
+    `unsent`: what its socket has not taken yet.
+    """
 
-    def __init__(self, sock: socket.socket, protocol: ProtocolSpec, is_of_spool: bool, until_ms: int) -> None:
+    def __init__(self, sock: Sock, protocol: ProtocolSpec, is_of_spool: bool, until_ms: int) -> None:
         self.sock = sock
         self.protocol = protocol
         self.is_of_spool = is_of_spool
         self.until_ms = until_ms
+        self.tls: SecureSock | None = None
         self.asked = b""
+        self.unsent = b""
         self.is_told = False
 
 
 class Refuser:
     """The refusals. `leader` returns the address of the leader, "" if none is known; `reply` serves operators. `uids`:
     the users whose programs may connect to the spool's socket, whose name any program of the machine can reach.
+    `security`: of the listening sockets in `secure`, whose clients are refused under TLS.
     """
 
     def __init__(self, reactor: Reactor, leader: Callable[[], str], reply: Reply, uids: frozenset[int]) -> None:
@@ -44,6 +50,8 @@ class Refuser:
         self._reply = reply
         self._listening: list[int] = []
         self._clients: dict[int, Refusal] = {}
+        self.secure: frozenset[socket.socket] = frozenset()
+        self.security: Security | None = None
 
     def listen(self, sockets: Iterable[tuple[socket.socket, ProtocolSpec]], of_spool: socket.socket | None) -> None:
         """Accept clients; the sockets listen already."""
@@ -78,7 +86,11 @@ class Refuser:
             close_quietly(sock)
             return
         sock.setblocking(False)
-        client = self._clients[sock.fileno()] = Refusal(sock, protocol, is_of_spool, now_ms + 60_000)
+        client = self._clients[sock.fileno()] = Refusal(sock, protocol, is_of_spool, now_ms + CLIENT_MS)
+        if listening in self.secure:
+            assert self.security is not None
+            client.sock = client.tls = self.security.wrap(sock)
+            client.until_ms = now_ms + self.security.timeout_ms
         self._reactor.dispatcher.watch(sock.fileno(), select.EPOLLIN, lambda now_ms: self._serve(client, now_ms))
 
     def _may_order(self, sock: socket.socket) -> bool:
@@ -88,6 +100,11 @@ class Refuser:
             return False
 
     def _serve(self, client: Refusal, now_ms: int) -> None:
+        if client.tls is not None and not self._continue_handshake(client, client.tls, now_ms):
+            return
+        if client.unsent:
+            self._send(client)
+            return
         try:
             data = client.sock.recv(READ_BYTES)
         except BlockingIOError:
@@ -104,11 +121,39 @@ class Refuser:
         if words is None and len(client.asked) <= REQUEST_BYTES_MAX:
             return
         client.is_told, client.until_ms, client.asked = True, now_ms + LINGER_MS, b""
+        client.unsent = words or b""
+        self._send(client)
+
+    def _continue_handshake(self, client: Refusal, tls: SecureSock, now_ms: int) -> bool:
+        """Continue a handshake. Return True if it is done."""
         try:
-            client.sock.sendall(words or b"")  # a few hundred bytes fit into any socket's buffer
-            client.sock.shutdown(socket.SHUT_WR)
+            is_done = tls.handshake(READ_BYTES) and not tls.wants_write
         except OSError:
             self._drop(client)
+            return False
+        if is_done:
+            client.tls, client.until_ms = None, now_ms + CLIENT_MS
+        elif tls.read_bytes > REQUEST_BYTES_MAX:
+            self._drop(client)
+            return False
+        self._watch_for_writes(client, is_wanted=tls.wants_write)
+        return is_done
+
+    def _send(self, client: Refusal) -> None:
+        """Send what the client's socket takes, and end the stream behind it."""
+        try:
+            while client.unsent:
+                client.unsent = client.unsent[client.sock.send(client.unsent) :]
+            self._watch_for_writes(client, is_wanted=False)
+            client.sock.shutdown(socket.SHUT_WR)
+        except BlockingIOError:
+            self._watch_for_writes(client, is_wanted=True)
+        except OSError:
+            self._drop(client)
+
+    def _watch_for_writes(self, client: Refusal, *, is_wanted: bool) -> None:
+        mask = select.EPOLLIN | (select.EPOLLOUT if is_wanted else 0)
+        self._reactor.dispatcher.change_events(client.sock.fileno(), mask)
 
     def _words_for(self, client: Refusal) -> bytes | None:
         if client.protocol.name == "admin":

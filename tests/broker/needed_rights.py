@@ -255,6 +255,8 @@ HTTP: dict[str, tuple[Row, ...]] = {
     "POST /login": (Row(NOTHING, '{"token": "guessed"}', b" 401 "),),
     "GET /metrics": (Row(LOOK_AT_ALL, heard=b"{queue}"),),
     "GET /api/server": (Row(LOOK_AT_ALL, heard=OK),),
+    "GET /api/cluster": (Row(LOOK_AT_ALL, heard=OK),),
+    "GET /cluster": (Row(LOOK_AT_ALL, heard=b" 404 "),),
     "GET /api/queues": (Row(LOOK_AT_ALL, heard=b"{queue}"),),
     f"GET {QUEUE}": (Row(READ, heard=b"{queue}"),),
     f"HEAD {QUEUE}": (Row(READ, heard=OK),),

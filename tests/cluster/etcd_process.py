@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import ssl
 import subprocess
 import urllib.request
 from collections.abc import Iterator
@@ -72,7 +73,8 @@ class EtcdProcess:
     def call(self, path: str, **body: object) -> dict[str, object]:
         """Ask it by another client than ours: the standard library's."""
         request = urllib.request.Request(f"{self.url}/v3/{path}", json.dumps(body).encode(), method="POST")
-        with urllib.request.urlopen(request, timeout=START_SECONDS_MAX) as reply:
+        trusting = ssl._create_unverified_context() if self._tls else None
+        with urllib.request.urlopen(request, timeout=START_SECONDS_MAX, context=trusting) as reply:
             said: dict[str, object] = json.load(reply)
             return said
 

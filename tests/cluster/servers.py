@@ -18,6 +18,7 @@ from typing import Any
 from staniel.cluster.spool_names import SpoolPaths
 from staniel.journal.disk.os_fs import OsFs
 from tests.cluster.etcd_process import EtcdProcess, started
+from tests.support.certificates import Files
 from tests.support.process import die_with_the_tests, until
 from tests.support.transcripts import free_port
 
@@ -72,7 +73,8 @@ class MemberServer:
     def call(self, path: str, body: object = None) -> tuple[int, Any]:
         """Ask the admin listener: POST if there is a body. Return the status and the reply; 0 if there is none."""
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"http://127.0.0.1:{self.admin_port}{path}", data)
+        url, type_ = f"http://127.0.0.1:{self.admin_port}{path}", {"Content-Type": "application/json"}
+        request = urllib.request.Request(url, data, type_)
         try:
             with urllib.request.urlopen(request, timeout=5) as reply:
                 return reply.status, json.load(reply)
@@ -80,6 +82,11 @@ class MemberServer:
             return error.code, json.load(error)
         except OSError:
             return 0, None
+
+    def text_of(self, path: str) -> str:
+        """Ask the admin listener for text, such as /metrics."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.admin_port}{path}", timeout=5) as reply:
+            return str(reply.read().decode())
 
     @property
     def status(self) -> dict[str, Any]:
@@ -244,9 +251,13 @@ class Servers:
 
 
 @contextmanager
-def cluster(folder: Path, count: int = 3, settings: str = "", min_in_sync: int = 2) -> Iterator[Servers]:
-    """Members that are not started yet, and their etcd. All processes are gone when the block ends."""
-    with started(folder / "etcd") as (etcd,):
+def cluster(
+    folder: Path, count: int = 3, settings: str = "", min_in_sync: int = 2, etcd_tls: Files | None = None
+) -> Iterator[Servers]:
+    """Members that are not started yet, and their etcd. All processes are gone when the block ends. `settings` begin
+    with further ones of [cluster].
+    """
+    with started(folder / "etcd", tls=etcd_tls) as (etcd,):
         members = [MemberServer(folder, f"m{at}", etcd.url, settings, min_in_sync) for at in range(count)]
         servers = Servers(members, etcd)
         try:

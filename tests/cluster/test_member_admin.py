@@ -8,12 +8,16 @@ from contextlib import closing
 
 import pytest
 
+from staniel.broker.broker import admin_access
+from staniel.broker.config.load import parse
+from staniel.broker.users import Users
 from staniel.cluster.status import Accepted, MemberStatus, Refused
-from staniel.server.cluster.admin import HEAD_BYTES_MAX, AdminSock, MemberAdmin, Orders
+from staniel.journal.disk.os_fs import OsFs
+from staniel.server.cluster.admin import HEAD_BYTES_MAX, AdminSock, Guard, MemberAdmin, Orders
 from staniel.server.cluster.gate import Gate
 from staniel.server.cluster.reactor import Reactor
 
-LIVE = b"GET /health/live HTTP/1.1\r\n\r\n"
+LIVE = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 def no_status() -> MemberStatus:
@@ -26,11 +30,18 @@ def hand_over(to: str) -> Accepted | Refused:
 
 @pytest.fixture
 def admin() -> MemberAdmin:
-    return MemberAdmin(Orders(no_status, lambda: Accepted("00"), hand_over), b"")
+    guard = guard_of("")
+    return MemberAdmin(Orders(no_status, lambda: Accepted("00"), hand_over, lambda: ("", ""), lambda: guard))
+
+
+def guard_of(settings: str) -> Guard:
+    config = parse(f"[admin]\nport = 0\n{settings}".encode(), "/")
+    return Guard(admin_access(config, OsFs()), Users(config, OsFs(), frozenset()))
 
 
 def order(body: bytes, length: bytes = b"") -> bytes:
-    return b"POST /cluster/handover HTTP/1.1\r\nContent-Length: %s\r\n\r\n%s" % (length or b"%d" % len(body), body)
+    head = b"POST /cluster/handover HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %s"
+    return head % (length or b"%d" % len(body)) + b"\r\n\r\n" + body
 
 
 @pytest.mark.parametrize(
@@ -116,3 +127,33 @@ def test_a_stream_that_ends_within_its_first_request_ends(operator: Operator, pa
     operator.sock.shutdown(socket.SHUT_WR)
     assert operator.hub_reads() == left
     assert operator.hub_reads() == b""
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"Host: example.org", b"421"),
+        (b"Host: localhost\r\nOrigin: http://example.org", b"403"),
+        (b"Host: localhost\r\nContent-Type: text/plain", b"415"),
+        (b"Host: localhost\r\nContent-Type: application/json", b"202"),
+    ],
+)
+def test_web_pages_of_others_give_no_orders(admin: MemberAdmin, head: bytes, status: bytes) -> None:
+    reply = admin.reply(b"POST /cluster/init HTTP/1.1\r\n%s\r\n\r\n" % head, is_of_spool=False)
+    assert reply is not None and reply.split()[1] == status
+
+
+def test_replies_of_a_scrape_wait_for_no_record_and_what_follows_them_does(operator: Operator) -> None:
+    scrape = b"GET /metrics HTTP/1.1\r\n\r\n"
+    for _ in range(2):
+        assert operator.says(scrape) == scrape
+        operator.served.send(b"figures")
+        assert operator.sock.recv(100) == b"figures"
+    other = b"GET /api/queues HTTP/1.1\r\n\r\n"
+    assert operator.says(other) == other
+    operator.served.send(b"queues")
+    assert operator.says(scrape) == scrape
+    operator.served.send(b"figures")
+    with pytest.raises(BlockingIOError):
+        operator.sock.recv(100)
+    operator.served.break_off()

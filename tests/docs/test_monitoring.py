@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from staniel.broker.admin.reasons import ReasonName
+from staniel.cluster.status import FollowerStatus, MemberStatus, Role
+from staniel.server.cluster.member_metrics import metrics_of
 from tests.support.certificates import Authority
 from tests.support.process import running
 from tests.support.wire import Wire, stats
@@ -33,9 +35,14 @@ aliases.all = ["q"]
 queues.q.retry_delay = "1h"
 """
 
+FOLLOWER = FollowerStatus("bb", "m2", "h:2", True, True, "following", 7, 900, 1500, True)
+MEMBER = MemberStatus("c", "c", "aa", "m1", Role.LEADING, 4, "aa", "h:1", ["aa"], 2, 10, 3, followers=[FOLLOWER])
+
 
 class Said:
-    """What one server says: `metrics` is the text of a scrape, `stats` the statistics by name."""
+    """What one server says, and a leader of a cluster of itself: `metrics` is the text of a scrape, `stats` has the
+    statistics by name.
+    """
 
     def __init__(self, metrics: str, stats: dict[str, str]) -> None:
         self.metrics = metrics
@@ -61,7 +68,8 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Said]:
         http.request(*told)
         assert http.getresponse().read() == b'{"noted":true}\n'
         http.request("GET", "/metrics")
-        yield Said(http.getresponse().read().decode(), stats(server.address))
+        of_member = metrics_of(MEMBER)
+        yield Said(http.getresponse().read().decode() + of_member, stats(server.address))
         http.close()
 
 
@@ -122,7 +130,7 @@ def test_every_reason_of_the_list_has_an_entry_in_the_docs_and_an_alert() -> Non
     told = {name: meaning for names, meaning in entries for name in re.findall(r"`(\w+)`", names)}
     assert set(told) == {reason.value for reason in ReasonName}
     text = ALERTS.read_text("utf-8")
-    of_readiness = {"stopping", "sync_failed"}  # staniel_ready_for_puts is 0
+    of_readiness = {"stopping", "sync_failed", "not_leader"}  # staniel_ready_for_puts is 0; the last is no failure
     assert [name for name in told if name not in of_readiness and not re.search(rf"\b{name}\b", text)] == []
     for name, meaning in told.items():
         for alert in re.findall(r"\[(Staniel\w+)\]", meaning) or ["StanielWarnings"]:

@@ -11,6 +11,7 @@ import pkgutil
 from functools import cache
 
 from staniel.broker.admin.http.exchange import Exchange
+from staniel.protocol.http.requests import HttpRequest
 
 FOLDER = "/page/"
 FILES = {
@@ -19,7 +20,7 @@ FILES = {
     "icon.svg": "image/svg+xml",
     **dict.fromkeys(
         ("main.js", "store.js", "dom.js", "format.js", "charts.js", "overview.js", "queue.js", "items.js", "tabs.js",
-         "ask.js", "palette.js", "jobs.js", "lists.js"),
+         "ask.js", "palette.js", "jobs.js", "lists.js", "cluster.js"),
         "text/javascript; charset=utf-8",
     ),
 }  # fmt: skip
@@ -40,13 +41,18 @@ def file_of(path: str) -> str:
 
 
 def send(exchange: Exchange, name: str) -> None:
+    exchange.reply(200, *content_of(name, exchange.request))
+
+
+def content_of(name: str, request: HttpRequest) -> tuple[bytes, str, dict[str, str]]:
+    """Return a file for a browser: the body, its type, further headers."""
     more = dict(POLICY)
     body = _packed(name)
-    if "gzip" in exchange.request.headers.get("accept-encoding", ""):
+    if "gzip" in request.headers.get("accept-encoding", ""):
         more |= {"content-encoding": "gzip", "vary": "accept-encoding"}
     else:
         body = gzip.decompress(body)
-    exchange.reply(200, body, FILES[name], more)
+    return body, FILES[name], more
 
 
 @cache

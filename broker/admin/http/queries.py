@@ -268,8 +268,25 @@ def server_metrics(exchange: Exchange, now_ms: int) -> bytes:
         *metrics.build_info(view),
         *metrics.lines_of(last),
         *metrics.histograms(broker.latencies),
+        *([broker.health.membership.metrics()] if broker.health.membership is not None else ()),
     ]
     return "".join(text).encode()
+
+
+def cluster(exchange: Exchange, now_ms: int) -> None:
+    """Reply with the state of this member of a cluster. The page asks it of every server: one that stands alone has the
+    role "alone".
+    """
+    membership = exchange.broker.health.membership
+    exchange.json({"role": "alone"} if membership is None else membership.status())
+
+
+def member(exchange: Exchange, now_ms: int) -> None:
+    """Reply with the same, under the path that members serve in every role."""
+    if exchange.broker.health.membership is None:
+        exchange.error(404, "this server stands alone")
+    else:
+        cluster(exchange, now_ms)
 
 
 def find_operation(exchange: Exchange) -> Operation | None:

@@ -65,6 +65,14 @@ ROUTES = (
         query=("for",),
     ),
     Route("GET", "/metrics", queries.prometheus, rights.look_at_all, "Everything countable, for Prometheus."),
+    Route(
+        "GET",
+        "/api/cluster",
+        queries.cluster,
+        rights.look_at_all,
+        "The cluster that this server is a member of: roles, who is in sync, how far each is behind.",
+    ),
+    Route("GET", "/cluster", queries.member, rights.look_at_all, "The same, as members tell it in every role."),
     Route("GET", "/api/server", queries.server, rights.look_at_all, "The server as a whole.", ServerView),
     Route(
         "GET",

@@ -4,6 +4,7 @@ import { drawSoon, forgetCharts, forgetColours } from './charts.js';
 import { $, command, fill, h, icon, say, setAttribute, setClass, setText } from './dom.js';
 import * as f from './format.js';
 import { ask, lock, undoLast } from './ask.js';
+import { memberPage } from './cluster.js';
 import { jobs } from './jobs.js';
 import { audit, clients, operations } from './lists.js';
 import { fillFoot, overview } from './overview.js';
@@ -63,6 +64,10 @@ export function go(page = '', name = '', tab = '') {
 }
 
 function route() {
+  if (store.state === 'member') {
+    showMember();
+    return;
+  }
   const [page, name, tab] = location.hash.replace(/^#\/?/, '').split('/').map(decoded);
   const wanted = TABS.includes(tab) ? tab : 'browse';
   if (page === 'queues' && name && view?.name === name) {
@@ -84,6 +89,17 @@ function route() {
   lock();
 }
 
+// A member that does not lead has one page, whatever the address says.
+function showMember() {
+  if (view?.isOfMember) return;
+  view?.stop?.();
+  forgetCharts();
+  view = memberPage();
+  fill($('main'), view.element);
+  view.start();
+  bar();
+}
+
 // The bar
 
 const liveBox = h('span', { class: 'live wait', id: 'live' }, h('i'), h('span', null, 'Connecting'));
@@ -102,12 +118,15 @@ function buildBar() {
 }
 
 function bar() {
-  const isLive = store.state === 'live';
+  const isMember = store.state === 'member';
+  const isLive = store.state === 'live' || isMember;
+  document.body.classList.toggle('member', isMember);
   setText(host, location.hostname);
   setText(links[0].lastChild, store.rows.size ? f.count(store.rows.size) : '');
   setClass(liveBox, `live${isLive ? '' : store.state === 'lost' ? ' off' : ' wait'}`);
-  setText(liveBox.lastChild, isLive ? `Live, ${f.clock(now())}` : store.state === 'lost' ? 'Disconnected' : store.state === 'login' ? 'Locked' : 'Connecting');
-  const worst = !isLive ? 'off' : store.health && !store.health.ready ? 'bad' : store.health?.reasons.length ? 'warn' : 'ok';
+  setText(liveBox.lastChild, isLive ? `Live, ${f.clock(isMember ? Date.now() : now())}` : store.state === 'lost' ? 'Disconnected' : store.state === 'login' ? 'Locked' : 'Connecting');
+  const isWell = isMember && store.cluster.role === 'following' && !store.cluster.etcd;
+  const worst = !isLive ? 'off' : isMember ? (isWell ? 'ok' : 'warn') : store.health && !store.health.ready ? 'bad' : store.health?.reasons.length ? 'warn' : 'ok';
   const sign = { off: isLive ? '' : '✕ ', bad: '■ ', warn: '▲ ', ok: '' }[worst];
   document.title = `${sign}${store.state === 'login' ? 'Login' : view?.title || 'Queues'} · Staniel`;
   const mark = `data:image/svg+xml,<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 20 20"><path fill="%23${MARK_COLOURS[worst]}" d="${MARK}"/></svg>`;
@@ -163,8 +182,9 @@ function connection() {
   }
   said = store.state;
   document.querySelectorAll('.foot').forEach(fillFoot);
-  if (store.state === 'login') loginForm();
-  else if (store.state === 'live' && (!view || $('login'))) {
+  if (store.state === 'member') showMember();
+  else if (store.state === 'login') loginForm();
+  else if (store.state === 'live' && (!view || view.isOfMember || $('login'))) {
     view = null;
     route();
   }

@@ -4,6 +4,7 @@ import { Chart, History, drawSoon, sparkPath } from './charts.js';
 import { command, fill, figure, h, icon, refill, say, setAttribute, setClass, setFigure, setText, svg } from './dom.js';
 import * as f from './format.js';
 import { ask, move, pause, purge } from './ask.js';
+import { ClusterBox } from './cluster.js';
 import { openPalette } from './palette.js';
 import { get, isDeadLetters, needsYou, now, store } from './store.js';
 import { go } from './main.js';
@@ -409,6 +410,7 @@ export function overview() {
   });
   const table = new Table();
   const health = new HealthBox();
+  const cluster = new ClusterBox();
   const input = h('input', {
     class: 'field', type: 'search', id: 'filter', placeholder: innerWidth > 640 ? 'Filter: name, age>5m, items>1k' : 'Filter', 'aria-label': 'Filter queues by name or by number',
     value: keep.text, spellcheck: false, autocomplete: 'off', oninput: () => { keep.text = input.value; table.sort(true); table.paint(); },
@@ -422,7 +424,7 @@ export function overview() {
   const band = h('div', { class: 'band dim' }, h('dl', { class: 'figs' }, Object.values(figures).map((each) => each.element)), chart.element);
   const section = h('section', { class: 'dim', 'aria-label': 'Queues' }, tools, table.element, table.none);
   const empty = emptyBox();
-  const element = h('div', null, h('h1', { class: 'sr' }, 'Queues'), health.element, band, section, empty, foot());
+  const element = h('div', null, h('h1', { class: 'sr' }, 'Queues'), health.element, cluster.element, band, section, empty, foot());
   const paint = () => table.paint();
 
   function figuresNow() {
@@ -465,6 +467,7 @@ export function overview() {
       empty.hidden = !isEmpty;
       section.hidden = isEmpty;
       health.tick();
+      cluster.tick();
       figuresNow();
       const { totals } = store;
       if (totals) history.follow({ items: totals.items, in: totals.put_rate, out: totals.get_rate });

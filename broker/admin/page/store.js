@@ -7,6 +7,7 @@ const SPARK_STEP_MS = 10_000;
 const LETTERS = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_';
 const SILENT_MS = 10_000; // the server sends something every 3 s
 const PROBE_MS = 2000;
+const CLUSTER_MS = 2000;
 const SMOOTH = 0.25; // of a new rate: one second is a small sample
 const SMOOTH_TO_REST = 0.5; // without traffic: shown sooner
 const WHY = { // the server's reasons about a queue, the gravest first; its page has the details
@@ -16,12 +17,13 @@ const WHY = { // the server's reasons about a queue, the gravest first; its page
 const LATE_MS = 5000; // no event is later than that, unless a clock has been set
 
 export const store = {
-  state: 'connecting', // live, lost, login
+  state: 'connecting', // live, lost, login; member: it belongs to a cluster and does not lead
   rows: new Map(),
   server: null,
   health: null,
   totals: null,
   disk: null,
+  cluster: null,
   lostAt: 0,
   isWhole: false,
   isOther: false,
@@ -55,7 +57,7 @@ export function start() {
   document.addEventListener('visibilitychange', () => {
     // A browser has few connections for one server: a hidden page leaves them to the others.
     if (document.hidden) close();
-    else if (!stream && store.state !== 'login') open();
+    else if (!stream && store.state !== 'login' && store.state !== 'member') open();
   });
 }
 
@@ -98,10 +100,50 @@ async function probe() {
       if (!stream) open();
       return;
     }
+    if (reply.status === 503 && await becomeMember()) return;
   } catch { /* it is asked again */ }
   if (store.state === 'connecting') lose();
   clearTimeout(probing);
   probing = setTimeout(() => { if (!stream && !document.hidden) probe(); }, PROBE_MS);
+}
+
+// The cluster. A server that stands alone says so once; a member is asked again.
+let isAlone = false;
+let askedAt = -1e9;
+async function askCluster() {
+  askedAt = performance.now();
+  const reply = await fetch('/api/cluster', { cache: 'no-store' });
+  const found = reply.ok ? await reply.json() : null;
+  isAlone = found?.role === 'alone' || reply.status === 403; // the rights of this user do not change meanwhile
+  store.cluster = isAlone ? null : found;
+  return store.cluster;
+}
+const leads = (cluster) => cluster.role === 'leading' || cluster.role === 'handing over';
+
+// Whether the server is a member that does not lead: then it has no stream of events.
+async function becomeMember() {
+  const cluster = await askCluster();
+  if (!cluster || leads(cluster)) return false;
+  store.state = 'member';
+  tell('state');
+  return true;
+}
+
+async function askAgain() {
+  try {
+    const cluster = await askCluster();
+    if (store.state !== 'member') return;
+    if (!cluster || leads(cluster)) {
+      store.state = 'connecting';
+      tell('state');
+      open();
+    }
+  } catch {
+    if (store.state !== 'member') return;
+    saidAt = 0;
+    lose();
+    probe();
+  }
 }
 
 export const retry = () => (store.state === 'login' ? null : open());
@@ -117,6 +159,8 @@ function beat() {
       open();
     }
   } else if (store.state === 'lost' && stream && performance.now() - heardAt > SILENT_MS) open();
+  const isMember = store.state === 'member' || (store.state === 'live' && !isAlone);
+  if (isMember && !document.hidden && performance.now() - askedAt > CLUSTER_MS) askAgain();
   if (!document.hidden) tell('tick');
 }
 
@@ -127,7 +171,10 @@ function learn(event) {
   offset = isSet ? ahead : Math.max(offset - 50, ahead); // the fastest event is the most exact
   isDated = true;
   saidAt = event.at_ms;
-  if (event.is_first) generation += 1;
+  if (event.is_first) {
+    generation += 1;
+    isAlone = false; // it may be another program
+  }
   if (event.fields) columns = event.fields.map((field) => SHORT[field] || field);
   const isAgain = event.is_first && generation > 1;
   if (event.server) store.isOther = isOther(event.server);

@@ -385,8 +385,9 @@ def test_every_reason_that_is_in_the_list_is_told_by_something() -> None:
 
     from staniel.broker.admin import health as of_health
     from staniel.broker.admin import watch as of_watch
+    from staniel.server.cluster import member_metrics as of_members
 
-    code = inspect.getsource(of_health) + inspect.getsource(of_watch)
+    code = inspect.getsource(of_health) + inspect.getsource(of_watch) + inspect.getsource(of_members)
     assert [reason for reason in ReasonName if f"ReasonName.{reason.name}" not in code] == []
 
 

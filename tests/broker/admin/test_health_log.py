@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from staniel.broker.admin import health as of_health
 from staniel.broker.admin.health import DAY_MS
 from staniel.broker.admin.last_backup import LastBackup
-from staniel.broker.admin.reasons import ReasonName
+from staniel.broker.admin.reasons import HealthReason, ReasonName, Severity
 from staniel.broker.admin.watch import ROUND_MS, SYNC_HANGS_MS, Watch
 from staniel.broker.broker import Broker
 from staniel.broker.wall_clock import WallClock
@@ -63,6 +64,12 @@ def cannot_read(world: World) -> Iterator[None]:
     queue.line.read_error = None
 
 
+def of_member(name: ReasonName, world: World) -> AbstractContextManager[None]:
+    reason = HealthReason(name, Severity.WARNING, "the member is not well", "mend it")
+    of_world = SimpleNamespace(reasons=lambda: [reason])
+    return changed(world.broker.health, "membership", of_world)
+
+
 COPIES = SimpleNamespace(
     count=2,
     bytes=5,
@@ -103,6 +110,16 @@ HELD: dict[ReasonName, Holds] = {
     ReasonName.COPIES_KEPT: lambda world: changed(world.broker.watch, "copies", COPIES),
     ReasonName.READ_KEPT: lambda world: changed(Watch, "is_read_kept", True),
     ReasonName.REMOVALS_REFUSED: lambda world: changed(Broker, "refused_removals", 3),
+    **{
+        name: partial(of_member, name)
+        for name in (
+            ReasonName.NOT_LEADER,
+            ReasonName.SET_TOO_SMALL,
+            ReasonName.UNFIT,
+            ReasonName.ETCD_UNREACHABLE,
+            ReasonName.ETCD_RESTORED,
+        )
+    },
     ReasonName.BACKUP_OLD: lambda world: changed(LastBackup, "is_old", lambda last, now_ms, age_ms_max: True),
 }
 

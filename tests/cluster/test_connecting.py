@@ -1,0 +1,35 @@
+"""A member that finds nothing where its leader listens knows that the leader's process is gone."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import closing
+
+import pytest
+import trio
+
+from staniel.server.cluster.member_process import is_refusal
+from tests.support.transcripts import free_port
+
+
+def error_of(host: str, port: int) -> BaseException:
+    async def connect() -> None:
+        with trio.fail_after(0.2):
+            await (await trio.open_tcp_stream(host, port)).aclose()
+
+    with pytest.raises((OSError, trio.TooSlowError)) as raised:
+        trio.run(connect)
+    return raised.value
+
+
+def test_a_port_that_nothing_listens_on_is_refused() -> None:
+    assert is_refusal(error_of("127.0.0.1", free_port()))
+
+
+def test_a_machine_that_does_not_answer_is_not_a_refusal() -> None:
+    with closing(socket.socket()) as full:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        port = full.getsockname()[1]
+        with closing(socket.create_connection(("127.0.0.1", port))):  # its backlog is full
+            assert not is_refusal(error_of("127.0.0.1", port))

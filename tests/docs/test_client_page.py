@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from staniel.client import Client, Jobs, MultiClient
+from staniel.client import Client, ClusterPool, Jobs, MultiClient
 from tests.support.process import running
 from tests.support.wire import Wire
 
@@ -84,9 +84,9 @@ def test_the_asyncio_example_runs_on_trio_under_each_name(names: str, tmp_path: 
 
 def test_the_table_has_every_call() -> None:
     tables = TEXT.split("| call |")[1:]
-    for table, kind in zip(tables, (Client, Jobs), strict=True):
+    for table, kind in zip(tables, (Client, ClusterPool, Jobs), strict=True):
         named = set(re.findall(r"`(\w+)\(", table.partition("\n\n")[0]))
-        public = {name for name in dir(kind) if not name.startswith("_")} - {"is_reusable", "is_lost"}
+        public = {name for name in dir(kind) if not name.startswith("_")} - {"is_reusable", "is_lost", "is_usable"}
         assert named - {kind.__name__} == public - ({"connect", "close"} - named)
 
 
@@ -94,4 +94,4 @@ def test_the_table_of_several_servers_has_every_call() -> None:
     table = TEXT.split("| request |")[1].partition("\n\n")[0]
     named = set(re.findall(r"`(\w+)[`(]", "\n".join(line.split("|")[1] for line in table.splitlines()[2:])))
     public = {name for name in dir(MultiClient) if not name.startswith("_")}
-    assert named - {"MultiClient"} == public - {"close"}
+    assert named - {"MultiClient"} == public - {"close", "is_reusable"}

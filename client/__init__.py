@@ -11,9 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from staniel.client.blocking.client import Client
+from staniel.client.blocking.cluster_jobs import ClusterJobs
 from staniel.client.blocking.jobs import Jobs
 from staniel.client.blocking.multi import MultiClient
-from staniel.client.blocking.pool import Pool
+from staniel.client.blocking.pool import ClusterPool, Pool
 from staniel.client.errors import (
     Busy,
     ClientError,
@@ -42,6 +43,8 @@ __all__ = [
     "Busy",
     "Client",
     "ClientError",
+    "ClusterJobs",
+    "ClusterPool",
     "ConnectionLost",
     "DuplicateJob",
     "Full",

@@ -33,10 +33,14 @@ def is_not_leader(error: ClientError) -> bool:
 class Cluster:
     """The members of a cluster, as the program names them, and its leader, as far as known."""
 
-    def __init__(self, members: Sequence[Address], chance: Callable[[], float]) -> None:
+    def __init__(
+        self, members: Sequence[Address], chance: Callable[[], float], *, names_are_addresses: bool = True
+    ) -> None:
         """Begin with any of the members, at least one: clients that start together do not all ask the same one.
-        `chance` returns a number from 0 up to 1, exclusive.
+        `chance` returns a number from 0 up to 1, exclusive. Without `names_are_addresses`, a refusal names a port for
+        another protocol: then it only says on which host the leader is.
         """
+        self.names_are_addresses = names_are_addresses
         first = int(chance() * len(members))
         self.members = [*members[first:], *members[:first]]
         self.leader: Address | None = None
@@ -72,9 +76,13 @@ class Search:
             self._cluster.leader = None
         self._errors.append((address, error))
         leader = leader_of(str(error)) if isinstance(error, Refused) else None
-        if leader is not None and self._redirects < REDIRECTS_MAX:
-            self._redirects += 1
+        if leader is None or self._redirects == REDIRECTS_MAX:
+            return
+        self._redirects += 1
+        if self._cluster.names_are_addresses:
             self._left.appendleft(leader)
+        else:
+            self._left = deque(sorted(self._left, key=lambda member: member[0] != leader[0]))
 
     def note_leader(self, address: Address) -> None:
         """Note that a server leads: it has done what it was asked for."""

@@ -13,6 +13,7 @@ longer times with jitter; so does this one.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,11 @@ refusal.
 """
 
 _NOT_THE_LEADER = re.compile(r"SERVER_ERROR not the leader: (?:\[([^\]\s]+)\]|([^:\s]+)):([0-9]{1,5})")
+
+
+def chance() -> float:
+    """Return a random number from 0 up to 1, exclusive."""
+    return int.from_bytes(os.urandom(4)) / 2**32
 
 
 def leader_of(refusal: str) -> Address | None:

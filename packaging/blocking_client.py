@@ -14,7 +14,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE, TARGET = ROOT / "client" / "aio", ROOT / "client" / "blocking"
-FILES = ("client.py", "closing.py", "connection.py", "jobs.py", "monitoring.py", "multi.py", "pool.py")
+FILES = (
+    *("client.py", "closing.py", "cluster_jobs.py", "connection.py", "jobs.py", "leading.py"),
+    *("monitoring.py", "multi.py", "pool.py"),
+)
 HEAD = (
     "# Made of client/aio/{name} by packaging/blocking_client.py (`make blocking`): change that file, not this one.\n"
 )

@@ -86,7 +86,13 @@ MB = 1 << 20
 )
 @click.option("--time-zone", default="UTC", show_default=True, metavar="ZONE", help="Zone of --periodic.")
 @click.option(
-    "--jobs-port", default=9922, show_default=True, type=click.IntRange(1, 65535), help="Workq port, for --periodic."
+    "--jobs-port",
+    "jobs_ports",
+    multiple=True,
+    default=[9922],
+    show_default=True,
+    type=click.IntRange(1, 65535),
+    help="Workq port, for --periodic. In a cluster that of all members, or repeated: one for each, --port's first.",
 )
 @click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve /metrics on this port of 127.0.0.1.")
 @click.option(
@@ -115,7 +121,7 @@ def work(**said: Any) -> None:
         )  # fmt: skip
         hooks = _hooks(said["hooks"])
         log = Log(settings.name or f"{os.uname().nodename}:{os.getpid()}", as_json=said["log_format"] == "json")
-        schedule = Schedule(parse(said["periodic"], said["time_zone"]), said["jobs_port"])
+        schedule = Schedule(parse(said["periodic"], said["time_zone"]), tuple(said["jobs_ports"]))
         worker = Worker(said["target"], settings, _server(said), hooks=hooks, log=log, schedule=schedule)
     except (ValueError, ImportError) as error:
         raise click.UsageError(str(error)) from error

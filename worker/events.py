@@ -6,7 +6,7 @@ import json
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -74,46 +74,68 @@ COUNTERS = {
     "connections_lost": "Connections that were lost.",
     "hung": "Threads that a function does not leave.",
 }
+OF_NO_QUEUE = ("connections_lost",)
 
 
 class Counters:
-    """The counters of a worker, and the sum of the seconds that functions took."""
+    """The counters of a worker, over all queues and of each, and the seconds that functions took."""
 
-    def __init__(self) -> None:
+    def __init__(self, queues: Sequence[str] = ()) -> None:
+        """Begin with zeros for these queues."""
         self._lock = threading.Lock()
         self.counts = dict.fromkeys(COUNTERS, 0)
-        self.busy_s = 0.0
+        self._of_queue = {queue: dict.fromkeys(COUNTERS, 0) for queue in queues}
+        self._busy_s = dict.fromkeys(queues, 0.0)
 
-    def add(self, name: str, count: int = 1) -> None:
-        """Count."""
+    def add(self, name: str, queue: str = "") -> None:
+        """Count one, of a queue if it is of any."""
         with self._lock:
-            self.counts[name] += count
+            self.counts[name] += 1
+            if queue:
+                self._counts_of(queue)[name] += 1
 
-    def did(self, took_s: float) -> None:
+    def did(self, took_s: float, queue: str) -> None:
         """Count an item that is done."""
         with self._lock:
             self.counts["done"] += 1
-            self.busy_s += took_s
+            self._counts_of(queue)["done"] += 1
+            self._busy_s[queue] += took_s
 
-    def prometheus(self, worker: str, queue: str, running: int) -> str:
-        """Return the counters as Prometheus reads them."""
-        labels = f"{{worker={json.dumps(worker)},queue={json.dumps(queue)}}}"
+    def _counts_of(self, queue: str) -> dict[str, int]:
+        counts = self._of_queue.get(queue)
+        if counts is None:
+            counts = self._of_queue[queue] = dict.fromkeys(COUNTERS, 0)
+            self._busy_s[queue] = 0.0
+        return counts
+
+    def prometheus(self, worker: str, running: Mapping[str, int]) -> str:
+        """Return the counters as Prometheus reads them. `running`: the items that are worked on, by queue."""
+        with self._lock:
+            of_queue = {queue: dict(counts) for queue, counts in self._of_queue.items()}
+            busy_s = dict(self._busy_s)
+        of_worker = f"worker={json.dumps(worker)}"
+        labels = {queue: f"{{{of_worker},queue={json.dumps(queue, ensure_ascii=False)}}}" for queue in of_queue}
         lines = []
         for name, text in COUNTERS.items():
             metric = f"staniel_worker_{name}_total"
-            lines += [f"# HELP {metric} {text}", f"# TYPE {metric} counter", f"{metric}{labels} {self.counts[name]}"]
-        lines += ["# TYPE staniel_worker_busy_seconds_total counter"]
-        lines += [f"staniel_worker_busy_seconds_total{labels} {self.busy_s:.6f}"]
-        lines += ["# TYPE staniel_worker_running gauge", f"staniel_worker_running{labels} {running}"]
+            lines += [f"# HELP {metric} {text}", f"# TYPE {metric} counter"]
+            if name in OF_NO_QUEUE:
+                lines.append(f"{metric}{{{of_worker}}} {self.counts[name]}")
+            else:
+                lines += [f"{metric}{labels[queue]} {counts[name]}" for queue, counts in of_queue.items()]
+        lines.append("# TYPE staniel_worker_busy_seconds_total counter")
+        lines += [f"staniel_worker_busy_seconds_total{labels[queue]} {value:.6f}" for queue, value in busy_s.items()]
+        lines.append("# TYPE staniel_worker_running gauge")
+        lines += [f"staniel_worker_running{labels[queue]} {running.get(queue, 0)}" for queue in of_queue]
         return "\n".join(lines) + "\n"
 
 
 class Teller:
     """The log, the counters and the hooks of one worker."""
 
-    def __init__(self, log: Log, hooks: Hooks) -> None:
+    def __init__(self, log: Log, hooks: Hooks, queues: Sequence[str] = ()) -> None:
         self.log = log
-        self.counters = Counters()
+        self.counters = Counters(queues)
         self.hooks = hooks
         self.has_hooks = type(hooks) is not Hooks
 

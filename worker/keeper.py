@@ -72,10 +72,16 @@ class Keeper:
             return
         if self._limited.get(lane) != since_s:
             self._limited[lane] = since_s
-            self._shared.teller.counters.add("limited")
+            self._shared.teller.counters.add("limited", _queue_of(lane))
             lane.runner.interrupt(f"the function took longer than {limit_s:g} s")
         elif now_s - since_s > limit_s + HUNG_S and not lane.is_abandoned:
             lane.is_abandoned = True
-            self._shared.teller.counters.add("hung")
+            self._shared.teller.counters.add("hung", _queue_of(lane))
             self._shared.teller.log("error", "function.hung", limit_s=limit_s, id=getattr(lane.running, "id", 0) or 0)
             self._replace(lane)
+
+
+def _queue_of(lane: Lane) -> str:
+    """Return the queue of the item that a lane works on; "" if it has just ended."""
+    running = lane.running
+    return "" if running is None else running.queue

@@ -211,8 +211,8 @@ class Lane:
         """Note the replies to confirms. What was not open any more comes again, and is then not done twice."""
         if not_open:
             confirmed = [item for item in confirmed if item not in not_open]
-            self.shared.teller.counters.add("timed_out", len(not_open))
             for item in not_open:
+                self.shared.teller.counters.add("timed_out", item.queue)
                 self.shared.teller.log("warning", "item.timed_out", queue=item.queue, id=item.id or 0)
         self.shared.ledger.forget_confirmed(confirmed)
 
@@ -249,7 +249,7 @@ class Lane:
         if outcome.end is End.DONE:
             took_s = time.monotonic() - began_s
             shared.ledger.succeed(item)
-            shared.teller.counters.did(took_s)
+            shared.teller.counters.did(took_s, item.queue)
             shared.teller.call(shared.teller.hooks.succeeded, item, took_s)
             self.done.append(item)
         elif shared.stop.forced.is_set():
@@ -282,7 +282,7 @@ class Lane:
     def _put_aside(self, item: Item, standing: Standing, now_s: float) -> None:
         """Keep an item that came again after a lost connection."""
         if standing is Standing.DONE:
-            self.shared.teller.counters.add("repeated")
+            self.shared.teller.counters.add("repeated", item.queue)
             self.done.append(item)
             return
         later_s = now_s + RUNNING_ELSEWHERE_S
@@ -292,7 +292,7 @@ class Lane:
     def _fail(self, item: Item, outcome: Outcome) -> None:
         shared = self.shared
         attempts = shared.ledger.fail(item)
-        shared.teller.counters.add("failed")
+        shared.teller.counters.add("failed", item.queue)
         shared.teller.call(shared.teller.hooks.failed, item, attempts, outcome.reason)
         last = outcome.reason.strip().rpartition("\n")[2]
         if attempts >= shared.settings.attempts or outcome.end is End.GAVE_UP:
@@ -329,7 +329,7 @@ class Lane:
             self.resting.append(dying)
             return
         shared.ledger.succeed(item)
-        shared.teller.counters.add("dead")
+        shared.teller.counters.add("dead", item.queue)
         shared.teller.call(shared.teller.hooks.died, item, dying.reason)
         self.done.append(item)
 
@@ -356,7 +356,7 @@ class Lane:
     def _abort(self, item: Item) -> None:
         try:
             self.client.abort(item)
-            self.shared.teller.counters.add("handed_back")
+            self.shared.teller.counters.add("handed_back", item.queue)
         except NotOpen:
             return
 

@@ -2,7 +2,8 @@
 
 Each worker computes the times and adds, at each one, a job whose id belongs to schedule and time, so there is one job
 however many workers add it. One of them leases the job, puts the item, and completes the job. If it dies before, the
-job is leased again when its time to run is over; only if it dies between put and completion are there two items.
+job is leased again when its time to run is over; only if it dies between put and completion are there two items. In a
+cluster the put has the job's id as its key, because a leader may be lost between the two: then there is one.
 
 Times that pass while no worker runs are left out; of several that pass while the server is away the last one counts. If
 a clock is put back, a time that has passed is not repeated: its job is still there.
@@ -18,9 +19,12 @@ from zoneinfo import ZoneInfo
 from msgspec import Struct
 
 from staniel.client.blocking.client import Client
+from staniel.client.blocking.cluster_jobs import ClusterJobs
 from staniel.client.blocking.jobs import Jobs
+from staniel.client.blocking.multi import MultiClient
 from staniel.client.errors import ClientError, DuplicateJob, Full, JobFinished, Refused
 from staniel.client.job_messages import id_for
+from staniel.client.servers import Address
 from staniel.protocol.workq.fields import is_name
 from staniel.worker.events import Teller
 from staniel.worker.settings import Server
@@ -43,10 +47,23 @@ class Periodic(Struct, frozen=True):
 
 
 class Schedule(Struct, frozen=True):
-    """The periodic items of a worker, and the port of the jobs of its server."""
+    """The periodic items of a worker, and the port of the jobs of its server. In a cluster it is that of every member,
+    or there is one port for each, in the order of the server and its `members`.
+    """
 
     periodics: tuple[Periodic, ...]
-    jobs_port: int = 9922
+    jobs_port: int | tuple[int, ...] = 9922
+
+    def jobs_addresses(self, server: Server) -> list[Address]:
+        """Return where the jobs of the server and of each other member are. Raises ValueError."""
+        members = [server.address, *server.members]
+        ports = (self.jobs_port,) if isinstance(self.jobs_port, int) else self.jobs_port
+        if len(ports) == 1:
+            ports *= len(members)
+        if len(ports) != len(members):
+            raise ValueError(f"expected one port for jobs, or one for each of {len(members)} members, not {len(ports)}")
+        addresses = [(host, port) for (host, _), port in zip(members, ports, strict=True)]
+        return list(dict.fromkeys(addresses))
 
 
 class Times:
@@ -104,11 +121,12 @@ class Ticker:
         name = f"cron.{queue}"
         self._name = name if is_name(name.encode("utf-8", "replace")) else f"cron.{id_for(queue)}"
         self._times = [Times(periodic, wall()) for periodic in schedule.periodics]
+        self._addresses = schedule.jobs_addresses(server)
         self._data = {periodic.name: periodic.data or periodic.name.encode() for periodic in schedule.periodics}
         self._due: dict[str, datetime] = {}
         """The times that have passed and whose jobs are not known to be added."""
         self._jobs: Jobs | None = None
-        self._client: Client | None = None
+        self._client: Client | MultiClient | None = None
 
     def live(self, stopping: threading.Event) -> None:
         """Work until the worker stops."""
@@ -145,7 +163,7 @@ class Ticker:
         client = self._client
         assert client is not None
         try:
-            client.put(self._queue, data)
+            client.put(self._queue, data, key=f"cron-{id}" if self._server.members else "")
         except (Full, Refused) as error:  # the job comes again
             self._teller.log("error", "schedule.refused", queue=self._queue, why=str(error), again_in_s=TTR_S)
             return
@@ -156,13 +174,17 @@ class Ticker:
             pass
 
     def _connected(self) -> Jobs:
+        server = self._server
         if self._jobs is None:
-            server = self._server
-            jobs = Jobs(server.host, self._schedule.jobs_port, tls=server.tls, answer_timeout_s=server.answer_timeout_s)
+            jobs = (
+                ClusterJobs(self._addresses, tls=server.tls, answer_timeout_s=server.answer_timeout_s)
+                if server.members
+                else Jobs(*self._addresses[0], tls=server.tls, answer_timeout_s=server.answer_timeout_s)
+            )
+            self._jobs = jobs  # before it connects, so that `close` closes it
             jobs.connect()
-            self._jobs = jobs
         if self._client is None:
-            self._client = self._server.client(self._name)
+            self._client = server.cluster_client(self._name) if server.members else server.client(self._name)
         return self._jobs
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ from enum import Enum
 from msgspec import Struct
 
 from staniel.client.blocking.client import Client
+from staniel.client.blocking.multi import MultiClient
 from staniel.client.messages import fetch_request
 from staniel.client.servers import Address
 from staniel.protocol.client.conversation import encode, read
@@ -57,11 +58,21 @@ class Server(Struct, frozen=True):
         """Make a client, which is not connected yet, of this server or of another member. Operators see the name, with
         `_` for what cannot be sent.
         """
-        wire_name = "".join(char if "!" <= char <= "~" else "_" for char in name)[:CLIENT_NAME_BYTES_MAX]
         return Client(
-            *(address or self.address), tls=self.tls, user=self.user, secret=self.secret, name=wire_name,
+            *(address or self.address), tls=self.tls, user=self.user, secret=self.secret, name=_wire_name(name),
             answer_timeout_s=self.answer_timeout_s,
         )  # fmt: skip
+
+    def cluster_client(self, name: str) -> MultiClient:
+        """Make a client of the cluster, which follows its leader."""
+        return MultiClient(
+            [self.address, *self.members], cluster=True, tls=self.tls, user=self.user, secret=self.secret,
+            name=_wire_name(name), answer_timeout_s=self.answer_timeout_s,
+        )  # fmt: skip
+
+
+def _wire_name(name: str) -> str:
+    return "".join(char if "!" <= char <= "~" else "_" for char in name)[:CLIENT_NAME_BYTES_MAX]
 
 
 class Settings(Struct, frozen=True, kw_only=True):

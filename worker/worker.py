@@ -9,6 +9,7 @@ import signal
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -76,13 +77,11 @@ class Worker:
             raise ValueError("the mode PROCESSES needs the name of a function, package.module:function")
         if not settings.name:
             settings = msgspec.structs.replace(settings, name=f"{socket.gethostname()}:{os.getpid()}")
-        teller = Teller(log or Log(settings.name), hooks or Hooks())
+        teller = Teller(log or Log(settings.name), hooks or Hooks(), settings.queues)
         self.settings = settings
         self.teller = teller
         pace = Pace(settings.rate_per_s)
         server = server or Server()
-        if server.members and schedule and schedule.periodics:
-            raise ValueError("periodic items need one server; let a worker without members of a cluster put them")
         cluster = Cluster([server.address, *server.members], random.random)
         self._shared = Shared(settings, server, cluster, Ledger(), pace, teller, Stop(), random.random)
         self._lanes: list[Lane] = []
@@ -103,8 +102,9 @@ class Worker:
         return ",".join(self.settings.queues)
 
     def metrics(self) -> str:
-        """Return the worker's figures, as Prometheus reads them."""
-        return self.teller.counters.prometheus(self.settings.name, self._shown_queues, self.running)
+        """Return the worker's figures, of each queue, as Prometheus reads them."""
+        items = [item for lane in self._lanes if (item := lane.running) is not None]
+        return self.teller.counters.prometheus(self.settings.name, Counter(item.queue for item in items))
 
     def stop(self) -> None:
         """Stop taking items; `run` returns when the functions have ended, or after the grace time. A second call stops

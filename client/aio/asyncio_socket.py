@@ -53,8 +53,14 @@ class AsyncioSocket(asyncio.Protocol):
         finally:
             self._writer = None
 
-    async def exchange(self, data: bytes, send_timeout_s: float, timeout_s: float) -> bytes:
-        await self.send(data, send_timeout_s)
+    async def exchange(self, data: bytes, send_timeout_s: float, timeout_s: float) -> bytes | None:
+        if self._has_ended or self._unread or self._transport is None:
+            return None
+        if self._readable is not None and self._readable.poll(0):  # the loop has not read the bytes yet
+            return None
+        self._transport.write(data)
+        if self._is_full:
+            await self._until_taken(send_timeout_s)
         return await self.receive(timeout_s)
 
     async def receive(self, timeout_s: float) -> bytes:
@@ -103,7 +109,6 @@ class AsyncioSocket(asyncio.Protocol):
             return False
         return is_quiet(self._transport.get_extra_info("socket"))
 
-    @property
     def has_unasked(self) -> bool:
         if self._has_ended or self._unread:
             return True

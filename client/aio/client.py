@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from staniel.client.aio.closing import Connecting
 from staniel.client.aio.connection import Connection, ConnectionState
 from staniel.client.aio.monitoring import Monitoring
-from staniel.client.aio.transport import shielded
+from staniel.client.aio.transport import in_shield, shielded
 from staniel.client.errors import Busy, ConnectionLost, Full, NotAllStored, NotOpen, Outcome, Refused
 from staniel.client.headers import ItemWithHeaders, Tracing, split, with_headers
 from staniel.client.messages import (
@@ -45,7 +45,6 @@ from staniel.protocol.client.conversation import Conversation, encode, read
 from staniel.protocol.client.login import login, must_log_in
 from staniel.protocol.client.replies import Answer, Error, History, Item, Reply, StatsReply, Text
 from staniel.protocol.client.requests import history_request
-from staniel.protocol.memcache.item_requests import Set
 from staniel.protocol.memcache.requests import (
     AbortItem,
     Confirm,
@@ -164,8 +163,9 @@ class Client(Connecting):
         self, queue: str, data: bytes, ttl_s: float | None, flags: int, key: str, delay_s: float
     ) -> PutOutcome:
         if ttl_s is None and not key and not delay_s:  # the usual case, in fewer steps
-            request: Request = Set(queue, data, flags)
-            text = b"%b%d\r\n%b\r\n" % (put_head(queue, flags), len(data), data)
+            request: Request
+            request, head = put_head(queue, flags)
+            text = b"%b%d\r\n%b\r\n" % (head, len(data), data)
         else:
             request = with_options(put_request(queue, data, ttl_s, flags), key, delay_s)
             text = encode(request)
@@ -452,8 +452,7 @@ class Client(Connecting):
         """End an open item at once."""
         self._must_hold(item)
         try:
-            with shielded():
-                reply = await self._connection.ask(request, text, read_deleted)
+            reply = await in_shield(self._connection.ask(request, text, read_deleted))
         except ConnectionLost as lost:
             lost.item = item
             raise
@@ -471,10 +470,14 @@ class Client(Connecting):
         """Confirm the item when the client is free. If that is not possible, close the connection: otherwise the item
         would stay open.
         """
+        request: Request
+        if item.id is not None:  # the usual case
+            request, head = confirm_head(queue)
+            text = b"%b%d\r\n" % (head, item.id)
+        else:
+            request, text = _confirmation(queue, item)
         try:
-            with shielded():
-                request, text = _confirmation(queue, item)
-                reply = await self._connection.ask(request, text, read_deleted, 0, SETTLE_SECONDS)
+            reply = await in_shield(self._connection.ask(request, text, read_deleted, 0, SETTLE_SECONDS))
         except Busy as busy:
             await self._connection.close("closed because an item could not be confirmed in time")
             lost = ConnectionLost(f"the client was not free for {SETTLE_SECONDS:g} s", Outcome.NOT_DONE)
@@ -524,7 +527,7 @@ def _confirmation(queue: str, item: Item) -> tuple[Request, bytes]:
     if item.id is None:
         request = read(queue, close=True)
         return request, encode(request)
-    return ConfirmItem(queue, item.id), b"%b%d\r\n" % (confirm_head(queue), item.id)
+    return ConfirmItem(queue, item.id), b"%b%d\r\n" % (confirm_head(queue)[1], item.id)
 
 
 def _abortion(item: Item) -> Request:

@@ -126,22 +126,26 @@ class Connection(Generic[RequestT, ReplyT]):
         wait_s: float = 0,
         settle_s: float = 0,
     ) -> ReplyT:
-        """Return the reply to a frequent request: `request` with fewer steps. `data` are its bytes. `read` returns the
-        reply that other bytes are, whole; if it returns None, the conversation reads them. With `settle_s` this waits
-        for the end of other exchanges and for the reply, so long for each of the two.
+        """Return the reply to a frequent request: `request` with fewer steps. `data` are its bytes; `request` need be
+        like it only as far as that matters to the reply. `read` returns the reply that other bytes are, whole; if it
+        returns None, the conversation reads them. With `settle_s` this waits for the end of other exchanges and for the
+        reply, so long for each of the two.
         """
         if not self._turn.acquire() and not (settle_s and await self._turn.wait(settle_s)):
             if self.state is ConnectionState.CLOSED:
                 self._refuse()
             raise Busy(BUSY)
         transport = self.transport
-        if transport is None or self.state is not _OPEN or FORKS.count != self._forks or transport.has_unasked:
-            self._turn.end()
-            return await self.request(request, wait_s)  # which raises
+        if transport is None or self.state is not _OPEN or FORKS.count != self._forks:
+            self._fail_unsent()
         timeout_s = settle_s or wait_s + self._answer_timeout_s
         is_whole = is_noted = False
         try:
             heard = await transport.exchange(data, self._answer_timeout_s, timeout_s)
+            if heard is None:
+                is_noted = True  # and has no reply to wait for
+                self._outcome = Outcome.NOT_DONE
+                await self._fail_by_unasked()
             reply = read(heard, request)
             if reply is not None:
                 is_whole = True
@@ -160,6 +164,13 @@ class Connection(Generic[RequestT, ReplyT]):
             else:
                 await self._end_early(is_noted)
 
+    def _fail_unsent(self) -> NoReturn:
+        """Fail a request on a connection that cannot be used, and end the exchange."""
+        self._turn.end()
+        if self.state is ConnectionState.CLOSED or FORKS.count != self._forks:
+            self._refuse()
+        raise ConnectionLost("not connected", Outcome.NOT_DONE)
+
     async def _end_early(self, is_noted: bool) -> None:
         """End an exchange whose reply was not read whole; a request that the conversation has not noted has none."""
         try:
@@ -176,14 +187,15 @@ class Connection(Generic[RequestT, ReplyT]):
             transport = self.transport
             if self.state is ConnectionState.CLOSED or transport is None:
                 raise ConnectionLost(self.why or "not connected", Outcome.NOT_DONE)
-            if transport.has_unasked:
-                self._outcome = Outcome.NOT_DONE
-                await self._fail_by_unasked()
-            self._outcome = Outcome.UNKNOWN
             try:
                 heard = await transport.exchange(data, self._answer_timeout_s, timeout_s)
             except OSError as error:
+                self._outcome = Outcome.UNKNOWN
                 await self._fail_by(error)
+            if heard is None:
+                self._outcome = Outcome.NOT_DONE
+                await self._fail_by_unasked()
+            self._outcome = Outcome.UNKNOWN
             replies = self._conversation.receive(heard)
             if len(replies) == 1:
                 reply = replies[0]
@@ -215,7 +227,7 @@ class Connection(Generic[RequestT, ReplyT]):
         data = self._conversation.send(*requests)
         if self.state is ConnectionState.CLOSED or self.transport is None:
             raise ConnectionLost(self.why or "not connected", Outcome.NOT_DONE)
-        if is_first and self.transport.has_unasked:
+        if is_first and self.transport.has_unasked():
             await self._fail_by_unasked()
         self._outcome = Outcome.UNKNOWN
         try:

@@ -80,6 +80,11 @@ class Jobs(Connecting):
             if self._connection.state is ConnectionState.NEW:
                 await self._connection.connect(self._connect_timeout_s)
 
+    @property
+    def is_usable(self) -> bool:
+        """True if the connection is not made yet, or is open and at rest in this process."""
+        return self._connection.state is ConnectionState.NEW or self._connection.is_at_rest
+
     async def close(self) -> None:
         """Close the connection. Leased jobs stay leased until their time to run has ended."""
         await self._connection.close("closed by this program")

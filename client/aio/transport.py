@@ -7,13 +7,16 @@ from __future__ import annotations
 import os
 import ssl
 from collections import deque
+from collections.abc import Awaitable
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import anyio
 from anyio.abc import ByteStream, SocketAttribute
 
 from staniel.client.sockets import RECEIVE_BYTES, is_quiet, no_answer, shut_down, took_nothing
+
+ResultT = TypeVar("ResultT")
 
 
 class Transport(Protocol):
@@ -25,17 +28,18 @@ class Transport(Protocol):
     async def receive(self, timeout_s: float) -> bytes:
         """Return the bytes that come next, none at the end of the stream."""
 
-    async def exchange(self, data: bytes, send_timeout_s: float, timeout_s: float) -> bytes:
-        """Send, and return the bytes that come next: the two in fewer steps, for a request and its reply."""
+    async def exchange(self, data: bytes, send_timeout_s: float, timeout_s: float) -> bytes | None:
+        """Send, and return the bytes that come next: `has_unasked`, `send` and `receive` in fewer steps, for a request
+        and its reply. Return None, and send nothing, if something has been received since the last reply.
+        """
 
     @property
     def is_quiet(self) -> bool:
         """True if nothing has come since the last reply: neither the server's end nor bytes beyond its replies."""
 
-    @property
     def has_unasked(self) -> bool:
-        """True if it is certain that something has been received since the last reply: a cheaper check, made for each
-        request. With TLS a readable socket is no proof.
+        """Return True if it is certain that something has been received since the last reply: a cheaper check than
+        `is_quiet`, made for each request. With TLS a readable socket is no proof.
         """
 
     async def close(self) -> None:
@@ -70,7 +74,7 @@ class StreamTransport:
             raise _as_os_error(error) from error
         raise no_answer(timeout_s)
 
-    async def exchange(self, data: bytes, send_timeout_s: float, timeout_s: float) -> bytes:
+    async def exchange(self, data: bytes, send_timeout_s: float, timeout_s: float) -> bytes | None:
         await self.send(data, send_timeout_s)
         return await self.receive(timeout_s)
 
@@ -78,7 +82,6 @@ class StreamTransport:
     def is_quiet(self) -> bool:
         return is_quiet(self._stream.extra(SocketAttribute.raw_socket))
 
-    @property
     def has_unasked(self) -> bool:
         return False
 
@@ -196,6 +199,13 @@ def shielded() -> AbstractContextManager[object]:
     through, and closes the connection.
     """
     return anyio.CancelScope(shield=True)
+
+
+async def in_shield(call: Awaitable[ResultT]) -> ResultT:
+    """Return the result of a call: `shielded` for one call, of which the blocking twin makes less."""
+    with anyio.CancelScope(shield=True):
+        return await call
+    raise AssertionError("a scope that is never cancelled was left")
 
 
 async def pause(seconds: float) -> None:

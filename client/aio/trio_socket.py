@@ -80,7 +80,9 @@ class TrioSocket:
         finally:
             self._deadline = math.inf
 
-    async def exchange(self, data: bytes, send_timeout_s: float, timeout_s: float) -> bytes:
+    async def exchange(self, data: bytes, send_timeout_s: float, timeout_s: float) -> bytes | None:
+        if self._readable.poll(0):
+            return None
         await self.send(data, send_timeout_s)
         return await self.receive(timeout_s)
 
@@ -88,7 +90,6 @@ class TrioSocket:
     def is_quiet(self) -> bool:
         return self._sock.fileno() >= 0 and is_quiet(self._sock)
 
-    @property
     def has_unasked(self) -> bool:
         return bool(self._readable.poll(0))
 

@@ -1,5 +1,4 @@
 """The client for programs without an event loop: `staniel.client.Client`. It needs only the standard library.
 
-`packaging/blocking_client.py` makes `client`, `connection`, `jobs`, `monitoring`, `multi` and `pool` from the files of
-`client/aio`; `transport` is written by hand.
+`packaging/blocking_client.py` makes all files from those of `client/aio`, except `transport`, which is written by hand.
 """

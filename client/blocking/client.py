@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from staniel.client.blocking.closing import Connecting
 from staniel.client.blocking.connection import Connection, ConnectionState
 from staniel.client.blocking.monitoring import Monitoring
-from staniel.client.blocking.transport import shielded
+from staniel.client.blocking.transport import in_shield, shielded
 from staniel.client.errors import Busy, ConnectionLost, Full, NotAllStored, NotOpen, Outcome, Refused
 from staniel.client.headers import ItemWithHeaders, Tracing, split, with_headers
 from staniel.client.messages import (
@@ -46,7 +46,6 @@ from staniel.protocol.client.conversation import Conversation, encode, read
 from staniel.protocol.client.login import login, must_log_in
 from staniel.protocol.client.replies import Answer, Error, History, Item, Reply, StatsReply, Text
 from staniel.protocol.client.requests import history_request
-from staniel.protocol.memcache.item_requests import Set
 from staniel.protocol.memcache.requests import (
     AbortItem,
     Confirm,
@@ -163,8 +162,9 @@ class Client(Connecting):
 
     def _put(self, queue: str, data: bytes, ttl_s: float | None, flags: int, key: str, delay_s: float) -> PutOutcome:
         if ttl_s is None and not key and not delay_s:  # the usual case, in fewer steps
-            request: Request = Set(queue, data, flags)
-            text = b"%b%d\r\n%b\r\n" % (put_head(queue, flags), len(data), data)
+            request: Request
+            request, head = put_head(queue, flags)
+            text = b"%b%d\r\n%b\r\n" % (head, len(data), data)
         else:
             request = with_options(put_request(queue, data, ttl_s, flags), key, delay_s)
             text = encode(request)
@@ -445,8 +445,7 @@ class Client(Connecting):
         """End an open item at once."""
         self._must_hold(item)
         try:
-            with shielded():
-                reply = self._connection.ask(request, text, read_deleted)
+            reply = in_shield(self._connection.ask(request, text, read_deleted))
         except ConnectionLost as lost:
             lost.item = item
             raise
@@ -464,10 +463,14 @@ class Client(Connecting):
         """Confirm the item when the client is free. If that is not possible, close the connection: otherwise the item
         would stay open.
         """
+        request: Request
+        if item.id is not None:  # the usual case
+            request, head = confirm_head(queue)
+            text = b"%b%d\r\n" % (head, item.id)
+        else:
+            request, text = _confirmation(queue, item)
         try:
-            with shielded():
-                request, text = _confirmation(queue, item)
-                reply = self._connection.ask(request, text, read_deleted, 0, SETTLE_SECONDS)
+            reply = in_shield(self._connection.ask(request, text, read_deleted, 0, SETTLE_SECONDS))
         except Busy as busy:
             self._connection.close("closed because an item could not be confirmed in time")
             lost = ConnectionLost(f"the client was not free for {SETTLE_SECONDS:g} s", Outcome.NOT_DONE)
@@ -517,7 +520,7 @@ def _confirmation(queue: str, item: Item) -> tuple[Request, bytes]:
     if item.id is None:
         request = read(queue, close=True)
         return request, encode(request)
-    return ConfirmItem(queue, item.id), b"%b%d\r\n" % (confirm_head(queue), item.id)
+    return ConfirmItem(queue, item.id), b"%b%d\r\n" % (confirm_head(queue)[1], item.id)
 
 
 def _abortion(item: Item) -> Request:

@@ -127,22 +127,26 @@ class Connection(Generic[RequestT, ReplyT]):
         wait_s: float = 0,
         settle_s: float = 0,
     ) -> ReplyT:
-        """Return the reply to a frequent request: `request` with fewer steps. `data` are its bytes. `read` returns the
-        reply that other bytes are, whole; if it returns None, the conversation reads them. With `settle_s` this waits
-        for the end of other exchanges and for the reply, so long for each of the two.
+        """Return the reply to a frequent request: `request` with fewer steps. `data` are its bytes; `request` need be
+        like it only as far as that matters to the reply. `read` returns the reply that other bytes are, whole; if it
+        returns None, the conversation reads them. With `settle_s` this waits for the end of other exchanges and for the
+        reply, so long for each of the two.
         """
         if not self._turn.acquire() and not (settle_s and self._turn.wait(settle_s)):
             if self.state is ConnectionState.CLOSED:
                 self._refuse()
             raise Busy(BUSY)
         transport = self.transport
-        if transport is None or self.state is not _OPEN or FORKS.count != self._forks or transport.has_unasked:
-            self._turn.end()
-            return self.request(request, wait_s)  # which raises
+        if transport is None or self.state is not _OPEN or FORKS.count != self._forks:
+            self._fail_unsent()
         timeout_s = settle_s or wait_s + self._answer_timeout_s
         is_whole = is_noted = False
         try:
             heard = transport.exchange(data, self._answer_timeout_s, timeout_s)
+            if heard is None:
+                is_noted = True  # and has no reply to wait for
+                self._outcome = Outcome.NOT_DONE
+                self._fail_by_unasked()
             reply = read(heard, request)
             if reply is not None:
                 is_whole = True
@@ -161,6 +165,13 @@ class Connection(Generic[RequestT, ReplyT]):
             else:
                 self._end_early(is_noted)
 
+    def _fail_unsent(self) -> NoReturn:
+        """Fail a request on a connection that cannot be used, and end the exchange."""
+        self._turn.end()
+        if self.state is ConnectionState.CLOSED or FORKS.count != self._forks:
+            self._refuse()
+        raise ConnectionLost("not connected", Outcome.NOT_DONE)
+
     def _end_early(self, is_noted: bool) -> None:
         """End an exchange whose reply was not read whole; a request that the conversation has not noted has none."""
         try:
@@ -177,14 +188,15 @@ class Connection(Generic[RequestT, ReplyT]):
             transport = self.transport
             if self.state is ConnectionState.CLOSED or transport is None:
                 raise ConnectionLost(self.why or "not connected", Outcome.NOT_DONE)
-            if transport.has_unasked:
-                self._outcome = Outcome.NOT_DONE
-                self._fail_by_unasked()
-            self._outcome = Outcome.UNKNOWN
             try:
                 heard = transport.exchange(data, self._answer_timeout_s, timeout_s)
             except OSError as error:
+                self._outcome = Outcome.UNKNOWN
                 self._fail_by(error)
+            if heard is None:
+                self._outcome = Outcome.NOT_DONE
+                self._fail_by_unasked()
+            self._outcome = Outcome.UNKNOWN
             replies = self._conversation.receive(heard)
             if len(replies) == 1:
                 reply = replies[0]
@@ -216,7 +228,7 @@ class Connection(Generic[RequestT, ReplyT]):
         data = self._conversation.send(*requests)
         if self.state is ConnectionState.CLOSED or self.transport is None:
             raise ConnectionLost(self.why or "not connected", Outcome.NOT_DONE)
-        if is_first and self.transport.has_unasked:
+        if is_first and self.transport.has_unasked():
             self._fail_by_unasked()
         self._outcome = Outcome.UNKNOWN
         try:

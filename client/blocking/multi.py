@@ -17,13 +17,14 @@ from typing import TypeVar
 
 from staniel.client.blocking.client import Client
 from staniel.client.blocking.closing import Closing
+from staniel.client.blocking.leading import ask_leader
 from staniel.client.blocking.monitoring import MultiMonitoring
-from staniel.client.blocking.transport import Turn, pause, shielded
-from staniel.client.cluster import PAUSE_S_MAX, PAUSE_S_MIN, Cluster, is_not_leader, may_search_on
+from staniel.client.blocking.transport import Turn, shielded
+from staniel.client.cluster import Cluster, is_not_leader, may_search_on
 from staniel.client.errors import Busy, ClientError, ConnectionLost, Full, NotAllStored, NotOpen, Outcome, Refused
 from staniel.client.headers import ItemWithHeaders, Tracing
 from staniel.client.messages import PutOutcome, Queues, ServerBatch, ServerItem, milliseconds
-from staniel.client.servers import REDIRECTS_MAX, Address, Servers, leader_of
+from staniel.client.servers import REDIRECTS_MAX, Address, Servers, chance, leader_of
 from staniel.protocol.client.replies import History, Item
 
 ValueT = TypeVar("ValueT")
@@ -68,8 +69,8 @@ class MultiClient(Closing):
         on the next server, and may be there twice. The other arguments are those of Client, for all servers, and for a
         leader that a server names. Raises ValueError as Client does, and for no server, or one that is named twice.
         """
-        self._servers = Servers([(host, port) for host, port in servers], _chance)
-        self._cluster = Cluster(self._servers.addresses, _chance) if cluster else None
+        self._servers = Servers([(host, port) for host, port in servers], chance)
+        self._cluster = Cluster(self._servers.addresses, chance) if cluster else None
         if not leader_wait_s >= 0:
             raise ValueError(f"a wait is a number of seconds from 0 up: leader_wait_s is {leader_wait_s}")
         self._leader_wait_s = leader_wait_s
@@ -97,6 +98,20 @@ class MultiClient(Closing):
         self._clients: dict[Address, Client] = {}
         self._turn = Turn()
         self._is_closed = False
+
+    @property
+    def is_reusable(self) -> bool:
+        """True if no item is open and no request is under way; lost connections are made again."""
+        if self._is_closed or os.getpid() != self._process or not self._turn.acquire():
+            return False
+        self._turn.end()
+        return not any(client._open for client in self._clients.values())
+
+    def _drop_lost(self) -> None:
+        """Close the connections that cannot be used any more, so that the next request makes others."""
+        for client in list(self._clients.values()):
+            if not client.is_reusable:
+                client.close()
 
     def close(self) -> None:
         """Close all connections. Open reads go back to the head of their queues."""
@@ -402,25 +417,14 @@ class MultiClient(Closing):
         """Ask the leader of the cluster. While none leads, search again for `leader_wait_s`. Raises NoLeader, and at
         once what a request raised that may not be repeated.
         """
-        until_s, pause_s = math.inf, PAUSE_S_MIN
-        while True:
-            search = cluster.search()
-            while (address := search.next_server()) is not None:
-                try:
-                    value = ask(self._client(address))
-                except ClientError as error:
-                    if self._is_closed or not may_search_on(error, may_repeat):
-                        raise
-                    search.note_failure(address, error)
-                else:
-                    search.note_leader(address)
-                    return value, address
-            now_s = time.monotonic()
-            until_s = min(until_s, now_s + self._leader_wait_s)
-            if now_s >= until_s:
-                raise search.error
-            pause(min(pause_s, until_s - now_s))
-            pause_s = min(2 * pause_s, PAUSE_S_MAX)
+
+        def ask_at(address: Address) -> ValueT:
+            return ask(self._client(address))
+
+        def may_go_on(error: ClientError) -> bool:
+            return not self._is_closed and may_search_on(error, may_repeat)
+
+        return ask_leader(cluster, ask_at, may_go_on, self._leader_wait_s)
 
     def _on_one(self, ask: Ask[ValueT], repeat_unknown: bool, key: str = "") -> ValueT:
         """Ask servers in turn until one has done it. Raises the first error that says more than a lost server."""
@@ -524,11 +528,6 @@ class MultiClient(Closing):
             return values
         finally:
             self._turn.end()
-
-
-def _chance() -> float:
-    """Return a random number from 0 up to 1."""
-    return int.from_bytes(os.urandom(4)) / 2**32
 
 
 def _located(ask: Callable[[Client, float], ValueT | None], turn_s: float) -> Ask[tuple[ValueT | None, Address]]:

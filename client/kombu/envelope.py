@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kombu.utils.json import dumps, loads
+from kombu.utils.json import JSONEncoder, loads
+
+_to_json = JSONEncoder().encode  # kombu's `dumps` makes such an encoder for each message
 
 MARK = b"\x01K"
 _LENGTH_BYTES = 4
@@ -26,7 +28,7 @@ def encode(message: dict[str, Any]) -> bytes:
     if isinstance(body, str):
         head["text"] = True
         body = body.encode("utf-8", "surrogatepass")
-    json = dumps(head).encode("utf-8", "surrogatepass")
+    json = _to_json(head).encode("utf-8", "surrogatepass")
     return b"".join((MARK, len(json).to_bytes(_LENGTH_BYTES), json, body or b""))
 
 

@@ -7,6 +7,7 @@ a fan-out child. So `.` becomes `:`, and each other byte outside SAFE becomes `=
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 NAME_BYTES_MAX = 200  # the server's limit
 EXCHANGE = "!"  # begins the name of an exchange's fan-out parent; no encoded queue's name contains it
@@ -15,6 +16,7 @@ _UNSAFE = re.compile(rb"[^A-Za-z0-9_@,.-]")
 _ESCAPE = re.compile(rb"=([0-9A-F]{2})")
 
 
+@lru_cache(maxsize=1024)
 def encode(name: str) -> str:
     """Return the name on the server. Raises ValueError if it is empty or too long there."""
     escaped = _UNSAFE.sub(lambda found: b"=%02X" % found[0][0], name.encode("utf-8", "surrogateescape"))
@@ -30,11 +32,13 @@ def decode(encoded: str) -> str:
     return _ESCAPE.sub(lambda found: bytes.fromhex(found[1].decode()), escaped).decode("utf-8", "surrogateescape")
 
 
+@lru_cache(maxsize=1024)
 def parent(exchange: str) -> str:
     """Return the name of the parent that copies its items to all queues of an exchange."""
     return _checked(EXCHANGE + encode(exchange), exchange)
 
 
+@lru_cache(maxsize=1024)
 def child(exchange: str, queue: str) -> str:
     """Return the name of the queue with the copies that one queue gets from an exchange."""
     return _checked(f"{parent(exchange)}+{encode(queue)}", queue)

@@ -17,6 +17,7 @@ from typing import Any
 from kombu.log import get_logger
 from kombu.transport import virtual
 
+from staniel.client.forks import FORKS
 from staniel.client.kombu import channel as channels
 from staniel.client.kombu import names
 from staniel.client.kombu.channel import put_error
@@ -95,7 +96,7 @@ class Transport(virtual.Transport):
         self._control: Wire | None = None
         self._control_lock = threading.RLock()
         self._wires: dict[int, Wire] = {}
-        self._process = os.getpid()
+        self._forks = FORKS.count
         self._loop: Any = None
         self._bell: Bell | None = None  # while there is a loop
         self._has_delivered = False  # since the loop's last tick
@@ -111,7 +112,8 @@ class Transport(virtual.Transport):
 
     def establish_connection(self) -> Transport:
         self.leave_the_parent()
-        self._usable_control()
+        with self._control_lock:
+            self._usable_control()
         super().establish_connection()
         _open.add(self)
         return self
@@ -122,7 +124,7 @@ class Transport(virtual.Transport):
     @property
     def is_own(self) -> bool:
         """True if the connections are this process's, not those of one before a fork."""
-        return self._process == os.getpid()
+        return self._forks == FORKS.count
 
     @property
     def is_alive(self) -> bool:
@@ -145,9 +147,9 @@ class Transport(virtual.Transport):
 
     def leave_the_parent(self) -> None:
         """Close the parent's connections in a forked child, without sending anything."""
-        if self._process == os.getpid():
+        if self._forks == FORKS.count:
             return
-        self._process = os.getpid()
+        self._forks = FORKS.count
         self._control_lock = threading.RLock()
         self._loop = None
         if self._bell is not None:
@@ -304,7 +306,7 @@ class Transport(virtual.Transport):
 
     def _forget_reader(self, reader: Wire | Bell) -> None:
         """Take a descriptor out of the loop, unless the loop has another one by this number."""
-        if self._loop is None or self._process != os.getpid():
+        if self._loop is None or self._forks != FORKS.count:
             return
         if self._is_read(reader.fd, reader):
             with suppress(KeyError, OSError, ValueError):

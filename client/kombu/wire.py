@@ -17,6 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
+from staniel.client.forks import FORKS
 from staniel.client.kombu.errors import ConnectionLost, RequestRefused
 
 RECEIVE_BYTES = 262_144
@@ -52,6 +53,9 @@ class Address(NamedTuple):
     answer_timeout_s: float
 
 
+STORED = Reply(b"HD", b"")
+_STORED_LINE = b"HD\r\n"
+
 Handler = Callable[[Reply], None]
 
 
@@ -62,7 +66,13 @@ class Wire:
         self.fd = sock.fileno()
         self.is_closed = False
         self._sock = sock
-        self._process = os.getpid()
+        self._forks = FORKS.count
+        self._is_tls = isinstance(sock, ssl.SSLSocket)
+        if not self._is_tls:
+            sock.setblocking(False)  # `_input_waits` waits for it, in fewer system calls than a time-out of the socket
+        poll = select.poll()
+        poll.register(sock, select.POLLIN | select.POLLHUP)
+        self._input_waits = poll.poll
         self._answer_timeout_s = answer_timeout_s
         self._handlers: deque[Handler] = deque()
         self._sending = threading.Lock()
@@ -88,9 +98,25 @@ class Wire:
                 self._late_at = time.monotonic() + wait_s + self._answer_timeout_s
             self._handlers.extend(handlers)
             try:
-                self._sock.sendall(data)
+                if self._is_tls:
+                    self._sock.sendall(data)
+                else:
+                    self._send_all(data)
             except OSError as error:
                 raise self._lost(f"the connection to the server is lost: {error}") from error
+
+    def _send_all(self, data: bytes) -> None:
+        try:
+            sent = self._sock.send(data)
+        except BlockingIOError:
+            sent = 0
+        if sent == len(data):
+            return
+        self._sock.settimeout(self._answer_timeout_s)
+        try:
+            self._sock.sendall(memoryview(data)[sent:])
+        finally:
+            self._sock.setblocking(False)
 
     def call(self, *requests: bytes) -> list[Reply]:
         """Send requests and wait for the replies to all."""
@@ -103,7 +129,10 @@ class Wire:
     def wait_and_receive(self, until: float = math.inf) -> None:
         """Wait for more bytes, until the oldest reply is late or the monotonic clock shows `until`."""
         left_s = min(self._late_at, until) - time.monotonic()
-        if left_s > 0:
+        if left_s > 0 and not self._is_tls:
+            if self._input_waits(left_s * 1000):
+                self.receive()
+        elif left_s > 0:
             self._sock.settimeout(left_s)
             try:
                 self.receive()
@@ -119,12 +148,15 @@ class Wire:
             data = self._sock.recv(RECEIVE_BYTES)
             while isinstance(self._sock, ssl.SSLSocket) and self._sock.pending():
                 data += self._sock.recv(RECEIVE_BYTES)
-        except TimeoutError:
+        except (TimeoutError, BlockingIOError):
             return
         except OSError as error:
             raise self._lost(f"the connection to the server is lost: {error}") from error
         if not data:
             raise self._lost("the server has closed the connection")
+        if data == _STORED_LINE and not self._input and not self._lines and self._handlers:
+            self._handle(STORED)  # what `_parse` finds, in fewer steps: the reply to a put
+            return
         self._input += data
         self._parse()
 
@@ -136,13 +168,19 @@ class Wire:
                 self.wait_and_receive(until)
 
     def is_usable_now(self) -> bool:
-        """Receive the replies that have come, then say whether the connection is usable."""
+        """Receive the replies that have come, then say whether the connection is usable. For the thread that receives:
+        a poll object refuses a second thread.
+        """
+        if FORKS.count != self._forks:
+            return False
         try:
-            while self._handlers and self._is_readable:
+            while not self.is_closed and self._input_waits(0):
+                if not self._handlers:
+                    return False
                 self.receive()
         except ConnectionLost:
             return False
-        return self.is_usable
+        return not self.is_closed
 
     def check(self) -> None:
         """Raise ConnectionLost if a reply is late."""
@@ -152,25 +190,22 @@ class Wire:
     @property
     def is_usable(self) -> bool:
         """False if the server has closed the connection, or has sent something unexpected."""
-        if self.is_closed or os.getpid() != self._process:
+        if self.is_closed or FORKS.count != self._forks:
             return False
-        return bool(self._handlers) or not self._is_readable
-
-    @property
-    def _is_readable(self) -> bool:
-        """True also if the connection has ended."""
+        if self._handlers:
+            return True
         try:
             poll = select.poll()
             poll.register(self.fd, select.POLLIN | select.POLLHUP)
-            return bool(poll.poll(0))
+            return not poll.poll(0)
         except (OSError, ValueError):
-            return True
+            return False
 
     def close(self) -> None:
         """Close at once; in a forked child without sending anything, because the connection belongs to the parent."""
         if not self.is_closed:
             self.is_closed = True
-            if os.getpid() == self._process:
+            if FORKS.count == self._forks:
                 with suppress(OSError):
                     self._sock.shutdown(socket.SHUT_RDWR)
                 self._sock.close()
@@ -179,7 +214,7 @@ class Wire:
                     os.close(self._sock.detach())
 
     def _must_be_open(self) -> None:
-        if os.getpid() != self._process:
+        if FORKS.count != self._forks:
             self.close()
         if self.is_closed:
             raise ConnectionLost("the connection is closed")
@@ -218,9 +253,13 @@ class Wire:
         lines, self._lines = tuple(self._lines), []
         if not self._handlers:
             raise ValueError(f"{line[:80]!r}, which was not asked for")
+        self._handle(Reply(word, rest, block, lines))
+
+    def _handle(self, reply: Reply) -> None:
         handler = self._handlers.popleft()
-        self._late_at = time.monotonic() + self._answer_timeout_s
-        handler(Reply(word, rest, block, lines))
+        if self._handlers:
+            self._late_at = time.monotonic() + self._answer_timeout_s
+        handler(reply)
 
 
 def connect(address: Address) -> Wire:

@@ -56,6 +56,10 @@ class AdaptedJobs(Adapted):
     adapts = staniel.client.Jobs
 
 
+class AdaptedClusterJobs(Adapted):
+    adapts = staniel.client.ClusterJobs
+
+
 class AdaptedMulti(Adapted):
     adapts = staniel.client.MultiClient
 
@@ -82,6 +86,10 @@ class AdaptedPool(Adapted):
             yield AdaptedLent(client)
 
 
+class AdaptedClusterPool(AdaptedPool):
+    adapts = staniel.client.ClusterPool
+
+
 class AdaptedLent(Adapted):
     """A client that a pool has lent: the same one is equal to itself."""
 
@@ -95,11 +103,21 @@ class AdaptedLent(Adapted):
         return id(self.blocking)
 
 
+ADAPTED: dict[str, type[Adapted]] = {
+    "Client": Adapted,
+    "Jobs": AdaptedJobs,
+    "Pool": AdaptedPool,
+    "MultiClient": AdaptedMulti,
+    "ClusterJobs": AdaptedClusterJobs,
+    "ClusterPool": AdaptedClusterPool,
+}
+
+
 def play(kind: str, body: Body, *, of: str = "Client") -> None:
-    """Run `body` with the class of this kind: of Client, MultiClient, Jobs or Pool."""
+    """Run `body` with the class of this kind, one of ADAPTED."""
     make: Callable[..., Any]
     if kind == "blocking":
-        make = {"Client": Adapted, "Jobs": AdaptedJobs, "Pool": AdaptedPool, "MultiClient": AdaptedMulti}[of]
+        make = ADAPTED[of]
     else:
         make = getattr(staniel.client.aio, of)
     backend = "asyncio" if kind == "blocking" else kind

@@ -21,6 +21,7 @@ import staniel.client.aio
 from staniel.client import Busy, Client, ConnectionLost, Outcome
 from staniel.client.aio import connection
 from staniel.client.aio.transport import open_transport
+from staniel.client.blocking.transport import Turn
 from tests.client.cancelling import cancel_on_asyncio, cancel_on_trio
 from tests.client.fake_server import HANG_UP, Last, item, playing
 from tests.client.kinds import each_kind, each_loop, play
@@ -227,12 +228,37 @@ def test_a_descriptor_is_not_given_away_while_a_thread_uses_it(server: Server) -
     descriptors: list[int] = []
     with Client(*server.address) as client:
         transport: Any = client._connection.transport
-        transport._readable = Closing()
+        transport._wait = Closing().poll
         thread = threading.Thread(target=client.close)
         with pytest.raises(ConnectionLost, match="closed by this program"):
             client.get("nothing", wait_s=60)  # to which no reply comes
         thread.join()
         assert descriptors[0] >= 0 and transport._sock.fileno() == -1
+
+
+def test_a_turn_is_had_by_one_thread_at_a_time_and_given_to_one_that_waits() -> None:
+    def use() -> None:
+        nonlocal inside
+        for _ in range(200):
+            assert turn.wait(60)
+            inside += 1
+            most.add(inside)
+            inside -= 1
+            turn.end()
+        done.append(True)
+
+    turn, inside, most = Turn(), 0, set[int]()
+    done: list[bool] = []
+    assert turn.acquire()
+    assert not turn.acquire() and not turn.wait(0.001)
+    threads = [threading.Thread(target=use) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    turn.end()
+    for thread in threads:
+        thread.join(60)
+    assert (most, done) == ({1}, [True] * 4)
+    assert turn.acquire()
 
 
 def test_a_fork_is_noticed_and_the_parents_connection_goes_on(server: Server) -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from staniel.client.messages import open_request, read_item
 from staniel.protocol.client.conversation import REPLY_LINE_BYTES_MAX, Conversation, ConversationState, encode, read
 from staniel.protocol.client.replies import Answer, Error, Fault, Item, Items, ProtocolViolation, Reply
 from staniel.protocol.client.requests import EXPIRES_MS_MIN, TTL_MS_END
@@ -233,3 +234,33 @@ def test_the_replies_to_many_puts_are_heard_together() -> None:
     stored = talk(b"STORED\r\n" * 5 + b"NOT_STORED\r\nSTORED\r\n", *[Set("q", b"")] * 7)
     assert stored == [Answer.STORED] * 5 + [Answer.NOT_STORED, Answer.STORED]
     assert talk(b"STORED\r\n" * 3, *[Set("q", b"")] * 2)[:2] == [Answer.STORED] * 2
+
+
+heads = st.lists(st.sampled_from([*b"VALUE q/open 0123456789+-_", *b"  \r\n\t"]), max_size=30).map(bytes)
+counts = st.sampled_from(
+    [b"0", b"3", b"03", b"+3", b"-7", b"1_0", b"", b"\t3", b"4294967295", b"0" * 10 + b"3", b"9" * 21]
+)
+item_replies = st.builds(
+    lambda key, flags, length, number, data, end: (
+        b"VALUE %b %b %b %b\r\n%b%b" % (key, flags, length, number, data, end)
+    ),
+    st.sampled_from([b"q/open", b"q", b"p/open"]),
+    *(counts, counts, counts),
+    st.sampled_from([b"abc", b"", b"\r\n\r\n"]),
+    st.sampled_from([b"\r\nEND\r\n", b"\r\nEND\r\nEND\r\n", b"\r\nEND\n", b""]),
+)
+
+
+@given(heads | item_replies | st.sampled_from([b"END\r\n", b"END\r\nEND\r\n", b"SERVER_ERROR q\r\n"]))
+def test_the_short_way_to_read_an_item_reads_nothing_else_than_the_conversation(said: bytes) -> None:
+    request, _ = open_request("q", 0)
+    short = read_item(said, request)
+    if short is not None:
+        assert talk(said, request) == [short]
+
+
+def test_the_usual_item_is_read_in_the_short_way() -> None:
+    request, text = open_request("q", 0)
+    assert (text, Conversation().send(request)) == (b"gets q/open\r\n", text)
+    assert read_item(b"VALUE q/open 7 3 12\r\nabc\r\nEND\r\n", request) == Item(b"abc", 7, 12, b"q/open")
+    assert read_item(b"END\r\n", request) is Answer.END

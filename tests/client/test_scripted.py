@@ -26,7 +26,9 @@ class MemoryTransport:
     """The client's end of a pair of streams in memory, so that a test may step the clock."""
 
     is_quiet = True
-    has_unasked = False
+
+    def has_unasked(self) -> bool:
+        return False
 
     def __init__(self, stream: trio.StapledStream[trio.abc.SendStream, trio.abc.ReceiveStream]) -> None:
         self._stream = stream

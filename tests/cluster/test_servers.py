@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from staniel.client import ClusterJobs, ClusterPool
 from staniel.client.blocking.multi import MultiClient
 from tests.cluster.servers import MemberServer, Servers, cluster
+from tests.support.transcripts import free_port
 
 pytestmark = [pytest.mark.programs("etcd"), pytest.mark.slow]
 
@@ -78,6 +80,33 @@ def test_no_item_is_lost_when_the_leader_is_killed_and_clients_follow(tmp_path: 
             got.append(int(item.data))
         assert got == list(range(31))
         client.close()
+
+
+def test_jobs_and_shared_clients_follow_the_leader_that_takes_over(tmp_path: Path) -> None:
+    with cluster(tmp_path) as servers:
+        ports = [free_port() for _ in servers.members]
+        for member, port in zip(servers.members, ports, strict=True):
+            member.config.write_text(member.config.read_text() + f"[workq]\nport = {port}\n")
+        old = servers.form()
+        addresses = [("127.0.0.1", member.port) for member in servers.members]
+        with (
+            ClusterJobs([("127.0.0.1", port) for port in ports], leader_wait_s=60) as jobs,
+            ClusterPool(addresses, leader_wait_s=60) as pool,
+        ):
+            first, second = jobs.add("mail", b"a"), jobs.add("mail", b"b")
+            job = jobs.lease("mail")
+            assert job is not None and job.id == first
+            with pool.client() as client, pool.client() as other:
+                client.put("jobs", b"1")
+                other.put("jobs", b"2")
+            old.kill()
+            jobs.complete(job, b"sent")
+            result = jobs.result(first)
+            assert result is not None and result.data == b"sent"
+            job = jobs.lease("mail", wait_s=60)
+            assert job is not None and job.id == second
+            with pool.client() as client:
+                assert [item.data for item in client.next_items("jobs", 9, wait_s=60).items] == [b"1", b"2"]
 
 
 def test_a_leader_that_was_killed_returns_and_is_repaired(tmp_path: Path) -> None:

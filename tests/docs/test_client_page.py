@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from staniel.client import Client, Jobs, MultiClient
+from staniel.client import Client, ClusterPool, Jobs, MultiClient
 from tests.support.process import running
 from tests.support.wire import Wire
 
@@ -84,9 +84,9 @@ def test_the_asyncio_example_runs_on_trio_under_each_name(names: str, tmp_path: 
 
 def test_the_lists_have_every_call() -> None:
     lists = TEXT.split("Each call, what it gives, ")[1:]
-    for told, kind in zip(lists, (Client, Jobs), strict=True):
+    for told, kind in zip(lists, (Client, ClusterPool, Jobs), strict=True):
         named = set(re.findall(r"`(\w+)\(", told.split("\n\n")[1]))
-        public = {name for name in dir(kind) if not name.startswith("_")} - {"is_reusable", "is_lost"}
+        public = {name for name in dir(kind) if not name.startswith("_")} - {"is_reusable", "is_lost", "is_usable"}
         assert named - {kind.__name__} == public - ({"connect", "close"} - named)
 
 
@@ -95,4 +95,4 @@ def test_the_list_of_several_servers_has_every_call() -> None:
     calls = re.findall(r"^- ([^:]+):", told, re.MULTILINE)
     named = {name for each in calls for name in re.findall(r"`(\w+)`", each)}
     public = {name for name in dir(MultiClient) if not name.startswith("_")}
-    assert named == public - {"close"}
+    assert named - {"MultiClient"} == public - {"close", "is_reusable"}

@@ -9,17 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from staniel.client import Client
+from staniel.client import Client, ConnectionLost, Jobs
 from staniel.client.cluster import Cluster
 from staniel.worker import Periodic, Schedule, Server, Settings, Worker
-from staniel.worker.events import Log
+from staniel.worker import periodic as periodic_module
+from staniel.worker.events import Hooks, Log, Teller
+from staniel.worker.periodic import Ticker
 from tests.client.fake_server import HANG_UP, Answer, playing
 from tests.client.fake_server import item as item_of
 from tests.client.test_cluster import names, set_script
+from tests.client.test_cluster_jobs import NOT_LEADING
 from tests.support import process
 from tests.support.process import run_staniel, running, until
 from tests.support.wire import drain
 from tests.worker.test_command import worker
+from tests.worker.test_periodic import MINUTE, Clock
 from tests.worker.test_worker import Seen, Working, numbered
 
 NOWHERE = ("127.0.0.1", 1)
@@ -123,10 +127,65 @@ def test_what_is_no_address_is_refused(member: str) -> None:
     assert ended.returncode == 2 and "HOST:PORT" in ended.stderr
 
 
-def test_periodic_items_do_not_go_with_members() -> None:
-    schedule = Schedule((Periodic("report", "0 3 * * *"),))
-    with pytest.raises(ValueError, match="one server"):
-        Worker(print, Settings(queue="q"), Server(members=(NOWHERE,)), schedule=schedule)
+def tickers(schedule: Schedule, server: Server, clock: Clock) -> list[Ticker]:
+    """Return those of two workers."""
+    return [Ticker("jobs", schedule, server, Teller(Log("w", write=print), Hooks()), wall=clock) for _ in range(2)]
+
+
+@pytest.mark.programs("python:cronsim")
+def test_a_time_has_one_item_in_a_cluster_whose_leader_changes(tmp_path: Path) -> None:
+    clock = Clock()
+    with running(tmp_path, "--workq-port", "0") as first, playing(*[NOT_LEADING] * 20) as follower:
+        schedule = Schedule((Periodic("tick", "* * * * *"),), (follower.address[1], first.workq_address[1]))
+        server = Server(*first.address, members=(NOWHERE,))
+        with pytest.raises(ValueError, match="one for each of 3 members, not 2"):
+            schedule.jobs_addresses(Server(*first.address, members=(NOWHERE, ("a", 1))))
+        assert schedule.jobs_addresses(server) == [follower.address, first.workq_address]
+        workers = tickers(schedule, server, clock)
+        for _ in range(3):
+            clock.now += MINUTE
+            for each in workers:
+                each.add_due(0)
+        assert drain(first.address, "jobs") == [b"tick"] * 3
+        for each in workers:
+            each.close()
+
+
+@pytest.mark.programs("python:cronsim")
+def test_an_item_whose_job_was_not_completed_is_not_put_twice_in_a_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(periodic_module, "TTR_S", 0.05)
+    clock = Clock()
+    with running(tmp_path, "--workq-port", "0") as leader:
+        schedule = Schedule((Periodic("tick", "* * * * *"),), leader.workq_address[1])
+        server = Server(*leader.address, members=(NOWHERE,))
+        one, other = [
+            Ticker("jobs", schedule, server, Teller(Log("w", write=print), Hooks()), wall=clock) for _ in "ab"
+        ]
+        clock.now += MINUTE
+        with monkeypatch.context() as patch:
+            patch.setattr(Jobs, "complete", lost)
+            with pytest.raises(ConnectionLost):
+                one.add_due(0)
+        assert drain(leader.address, "jobs") == [b"tick"]
+
+        def is_finished() -> bool:
+            other.add_due(0.1)
+            with Jobs(*leader.workq_address) as jobs:
+                return int(jobs.stats("cron.jobs")["ready-len"]) == 0 and completed
+
+        completed: list[str] = []
+        whole = Jobs.complete
+        monkeypatch.setattr(Jobs, "complete", lambda self, id: (whole(self, id), completed.append(id)))
+        assert until(lambda: bool(is_finished()))
+        assert drain(leader.address, "jobs") == []
+        one.close()
+        other.close()
+
+
+def lost(*_: object) -> None:
+    raise ConnectionLost("the leader was lost")
 
 
 def test_a_cluster_begins_with_any_member() -> None:

@@ -115,12 +115,31 @@ def test_a_log_line_is_one_line_whatever_is_in_it() -> None:
     assert json.loads(lines[1])["why"] == "a\nb"
 
 
-def test_counters_are_text_for_prometheus() -> None:
-    counters = Counters()
-    counters.did(0.5)
-    text = counters.prometheus('a"b', "jobs", 2)
-    assert 'staniel_worker_done_total{worker="a\\"b",queue="jobs"} 1\n' in text
-    assert 'staniel_worker_running{worker="a\\"b",queue="jobs"} 2\n' in text
+def test_counters_are_text_for_prometheus_by_queue() -> None:
+    counters = Counters(["urgent", "jobs"])
+    counters.did(0.5, "jobs")
+    counters.did(0.25, "jobs")
+    counters.add("failed", "urgent")
+    counters.add("dead", 'alias"')
+    counters.add("connections_lost")
+    counters.add("hung")
+    assert (counters.counts["done"], counters.counts["failed"], counters.counts["hung"]) == (2, 1, 1)
+    lines = counters.prometheus('a"b', {"jobs": 2}).splitlines()
+    for line in (
+        'staniel_worker_done_total{worker="a\\"b",queue="jobs"} 2',
+        'staniel_worker_done_total{worker="a\\"b",queue="urgent"} 0',
+        'staniel_worker_failed_total{worker="a\\"b",queue="urgent"} 1',
+        'staniel_worker_dead_total{worker="a\\"b",queue="alias\\""} 1',
+        'staniel_worker_busy_seconds_total{worker="a\\"b",queue="jobs"} 0.750000',
+        'staniel_worker_running{worker="a\\"b",queue="jobs"} 2',
+        'staniel_worker_running{worker="a\\"b",queue="urgent"} 0',
+        'staniel_worker_connections_lost_total{worker="a\\"b"} 1',
+    ):
+        assert line in lines
+    assert len({line for line in lines if not line.startswith("#")}) == 3 * 10 + 1
+    assert [line for line in lines if line.startswith("# TYPE")] == list(
+        dict.fromkeys(line for line in lines if line.startswith("# TYPE"))
+    )
 
 
 def test_a_function_is_found_by_its_name() -> None:

@@ -44,6 +44,11 @@ def test_items_of_all_queues_are_done_once_and_confirmed_on_their_own(server: pr
         assert drain(server.address, queue) == []
         assert stats(server.address)[f"queue_{queue}_open_transactions"] == "0"
     assert " queue=urgent,mail,reports " in work.logged("worker.started")[0]
+    metrics = work.worker.metrics().splitlines()
+    for queue in QUEUES:
+        labels = f'{{worker="{work.worker.settings.name}",queue="{queue}"}}'
+        assert f"staniel_worker_done_total{labels} 501" in metrics
+        assert f"staniel_worker_running{labels} 0" in metrics
 
 
 @pytest.mark.parametrize("order", Order)

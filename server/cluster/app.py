@@ -17,6 +17,7 @@ from staniel.journal.disk.fs import Fs
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.spool import lock_spool
 from staniel.server.clock import ServerClock
+from staniel.server.cluster.disk_calls import NotingFs
 from staniel.server.cluster.driver import Driver, MemberStopped, MustBeginAnew
 from staniel.server.cluster.leading import LeaderService
 from staniel.server.cluster.member_process import MemberProcess, Parts, begin_anew
@@ -56,7 +57,8 @@ class LeaderMaker(Struct, frozen=True):
 async def serve_member(load: Callable[[], Config], log: ServerLog) -> None:
     """Run until a signal or `shutdown`, or begin anew. Raises what `staniel.server.app.serve` does."""
     config = load()
-    start = prepare(config, load, log)
+    start = prepare(config, load, log, NotingFs)
+    assert isinstance(start.fs, NotingFs)
     report_flaws(start.flaws, log.report)
     folder = config.server.spool
     paths = SpoolPaths(folder, config.workq.cmdlog_path)

@@ -29,14 +29,13 @@ from staniel.cluster.spool_changes import encode_changes
 from staniel.cluster.spool_names import SpoolPaths
 from staniel.cluster.status import Accepted, MemberStatus, Refused
 from staniel.journal.disk.fs import Fs, JournalFailure
-from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.spool import SpoolError
 from staniel.server.clock import ServerClock
 from staniel.server.cluster.admin import MemberAdmin, Orders
+from staniel.server.cluster.disk_calls import NotingFs
 from staniel.server.cluster.driver import Driver, MemberStopped, MustBeginAnew, Outside
 from staniel.server.cluster.etcd_link import Answers, EtcdLink, MemberEntry
 from staniel.server.cluster.leading import LeaderService
-from staniel.server.cluster.member_spool import UNFIT
 from staniel.server.cluster.member_view import status_of
 from staniel.server.cluster.reactor import Reactor
 from staniel.server.cluster.refuser import Refuser
@@ -56,7 +55,7 @@ class Parts(Struct):
     """
 
     config: Config
-    fs: OsFs
+    fs: NotingFs
     bound: BoundSockets
     clock: ServerClock
     report: EventSink
@@ -88,9 +87,10 @@ class MemberProcess:
             self.driver.key_watched,
             self._take_entries,
         )
-        lease_s = -(-config.lease_ms // 1000)
-        self.etcd = EtcdLink(config.etcd, config.name, self.driver.kept.member_id, entry, lease_s, answers)
-        self.supervision = Supervision(self.driver, self.entries, config.lease_ms / 1000, parts.report)
+        seconds = -(-config.lease_ms // 1000)
+        self.etcd = EtcdLink(config.etcd, config.name, self.driver.kept.member_id, entry, seconds, answers)
+        lease_s = config.lease_ms / 1000
+        self.supervision = Supervision(self.driver, self.entries, lease_s, parts.report, parts.fs.calls)
         self.admin = MemberAdmin(Orders(self.status, self._init, self._hand_over), token)
         self.refuser = Refuser(self.reactor, self.leader_address, self.admin.reply, allowed_clients())
         self.service: LeaderService | None = None
@@ -163,7 +163,7 @@ class MemberProcess:
         if self.service is not None:
             self.service.stop(why)
         elif self.driver.member.leader is None:
-            self._try(self.driver.spool.close)
+            self._try(self.driver.close_files)
             self._end(None)
         else:
             self._end(None)  # while it takes over: the next start goes on as after a crash
@@ -231,11 +231,9 @@ class MemberProcess:
     async def _lead(self, upto: int) -> None:
         driver = self.driver
         self._report(Level.INFO, "cluster.takes_over", epoch=driver.kept.promised, records=upto)
-        try:
-            driver.spool.become_leaders(upto)
-        except UNFIT as why:
-            driver.mark_unfit(str(why))
-            raise MustBeginAnew from None
+        applied = trio.Event()
+        driver.files.become_leaders(upto, applied.set)
+        await applied.wait()
         make = partial(self._parts.make_broker, driver.recording_fs)
         broker, summary = await trio.to_thread.run_sync(make, abandon_on_cancel=True)
         self._made = broker, summary

@@ -84,9 +84,9 @@ class Copies:
                 self._on_failure(connection, str(error))
                 return
         self._wanted.append((connection, piece))
-        self.go_on()
+        self.start_next_step()
 
-    def go_on(self) -> None:
+    def start_next_step(self) -> None:
         """Start the next step for a member that takes more."""
         if self._running is not None:
             return
@@ -107,10 +107,10 @@ class Copies:
             return
         self._running = None
         if self._sources.get(step.connection) is step.source:
-            self._take(step)
-        self.go_on()
+            self._pass_on(step)
+        self.start_next_step()
 
-    def _take(self, step: CopyStep) -> None:
+    def _pass_on(self, step: CopyStep) -> None:
         if step.error:
             self._on_failure(step.connection, step.error)
         elif step.read is None:

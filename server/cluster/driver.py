@@ -367,7 +367,7 @@ class Driver:
         self.carry_out()
 
     def _on_drained(self) -> None:
-        self.copies.go_on()
+        self.copies.start_next_step()
 
     # --- for operators ---
 

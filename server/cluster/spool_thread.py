@@ -51,7 +51,7 @@ class SpoolThread:
         self._waiting: deque[SpoolWork] = deque()
         self._applied = 0
         """Records up to this number were handed over, or are in the files."""
-        self._is_syncing = False
+        self._is_syncing = self._has_failed = False
         self.running: SpoolWork | None = None
         self.durable = self.waiting_bytes = self.copies = 0
 
@@ -67,8 +67,13 @@ class SpoolThread:
 
     def take_ended(self) -> None:
         """Go on with the next work, if one has ended. Raises what the ended one raised: none may follow it then."""
-        if self._worker.finished() is None:
-            return
+        try:
+            if self._worker.finished() is None:
+                return
+        except BaseException:
+            self.running, self._has_failed = None, True
+            self._waiting.clear()
+            raise
         ended, self.running = self.running, None
         assert ended is not None
         self.waiting_bytes -= ended.size
@@ -119,12 +124,13 @@ class SpoolThread:
         self._do(partial(self._spool.become_leaders, self._take_records(upto)), then)
 
     def close(self) -> None:
-        """Wait for all work, and leave the files synced."""
+        """Wait for all work, and leave the files synced, unless work has failed."""
         while self.running is not None:
             self._worker.join()
             self.take_ended()
         self._worker.close()
-        self._spool.close()
+        if not self._has_failed:
+            self._spool.close()
 
     def _do_for(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
         """Have work done whose result `then` takes."""

@@ -3,14 +3,14 @@
 A member joins with the leader's files of one moment: second names hold them while the leader goes on, as they do for a
 backup. The stream goes on from the place of that moment. Files that are cut in service, and then written to, are small
 and in the own folder itself: of these a copy is held. A server that erases what can be undone cuts a file to nothing;
-then the copy begins anew. Files are summed whole, in chunks: the checksums in sidecars are each server's own,
-and say nothing of a byte that has changed since on its disk. Everything is in slices: a generator yields after each
-chunk.
+then the copy begins anew. The member sums its files in chunks, and the leader reads its own until a chunk differs: it
+sends what is behind. Checksums in sidecars are each server's own, and say nothing of a byte that has changed since on
+its disk. Everything is in slices: a generator yields after each chunk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
 from hashlib import blake2b
 
@@ -26,6 +26,7 @@ from staniel.journal.spool_listing import HELD, JOBS_HELD
 
 CHUNK_BYTES = 1 << 20
 SUM_BYTES = 16
+SUMS_MAX = 4096  # in one part of a file: 64 KiB, so that a message takes it
 
 
 class FileToSum(Struct, frozen=True):
@@ -36,16 +37,35 @@ class FileToSum(Struct, frozen=True):
     size: int
 
 
-class SummedFile(Struct, frozen=True):
-    """A file's size, and a digest of SUM_BYTES for each chunk of it."""
+class SummedFile(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A file's size, and a digest of SUM_BYTES for each chunk of it. Further parts of a large file follow with the
+    digests of its next chunks.
+    """
 
     name: str
     size: int
     sums: bytes
 
 
+class Sums:
+    """The files of a member as it has summed them: by name, the size and all digests. `bytes`: of all digests."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, tuple[int, bytearray]] = {}
+        self.bytes = 0
+
+    def add(self, part: SummedFile) -> None:
+        """Add a file, or the next part of the last one."""
+        self._files.setdefault(part.name, (part.size, bytearray()))[1].extend(part.sums)
+        self.bytes += len(part.sums) + len(part.name)
+
+    def of(self, name: str) -> tuple[int, bytearray]:
+        """Return the size and the digests of a file; (0, b"") if the member has none of that name."""
+        return self._files.get(name, (0, bytearray()))
+
+
 class CopiedPart(Struct, frozen=True):
-    """The part of a file that a member lacks: from byte `at`, where its own is cut off, to `size`."""
+    """The part of a file that a member lacks: from byte `at`, where its own is cut off, to `size`. It may be empty."""
 
     name: str
     at: int
@@ -57,10 +77,6 @@ class CopyPlan(Struct, frozen=True):
 
     parts: list[CopiedPart]
     removals: list[str]
-
-    @property
-    def bytes(self) -> int:
-        return sum([part.size - part.at for part in self.parts])
 
 
 class BadPlan(Exception):
@@ -96,43 +112,70 @@ def files_to_sum(fs: Fs, paths: SpoolPaths) -> list[FileToSum]:
 
 
 def sum_files(fs: Fs, files: Iterable[FileToSum]) -> Iterator[SummedFile | None]:
-    """Yield each file with its checksums, and None after each chunk before. Raises OSError; a file that is shorter than
-    it says is one, too.
+    """Yield each file with its checksums, a large one in parts, and None after each chunk before. What cannot be read
+    is left out: the leader sends it.
     """
     for file in files:
-        reader = fs.reader(file.path)
         try:
-            sums: list[bytes] = []
-            for at in range(0, file.size, CHUNK_BYTES):
-                data = reader.read(at, min(CHUNK_BYTES, file.size - at))
-                if len(data) < min(CHUNK_BYTES, file.size - at):
-                    raise OSError(f"{file.path} has become shorter than {file.size} bytes")
-                sums.append(blake2b(data, digest_size=SUM_BYTES).digest())
+            yield from _sum_file(fs, file)
+        except OSError:
+            continue
+
+
+def _sum_file(fs: Fs, file: FileToSum) -> Iterator[SummedFile | None]:
+    reader = fs.reader(file.path)
+    try:
+        sums: list[bytes] = []
+        for at in range(0, file.size, CHUNK_BYTES):
+            data = reader.read(at, min(CHUNK_BYTES, file.size - at))
+            if len(data) < min(CHUNK_BYTES, file.size - at):
+                break
+            sums.append(digest_of(data))
+            if len(sums) == SUMS_MAX:
+                yield SummedFile(file.name, file.size, b"".join(sums))
+                sums.clear()
+            else:
                 yield None
-            yield SummedFile(file.name, file.size, b"".join(sums))
-        finally:
-            reader.close()
+        yield SummedFile(file.name, file.size, b"".join(sums))
+    finally:
+        reader.close()
 
 
-def plan_copy(leaders: Iterable[SummedFile], members: Iterable[SummedFile]) -> CopyPlan:
-    """Return what a member must get and remove to have the leader's files. A file that is the same is in neither."""
-    own = {file.name: file for file in members}
-    parts = []
-    for file in leaders:
-        mine = own.pop(file.name, None)
-        if mine != file:
-            parts.append(CopiedPart(file.name, _common_bytes(file, mine) if mine is not None else 0, file.size))
-    return CopyPlan(parts, sorted(own))
+def digest_of(data: bytes) -> bytes:
+    """Return the digest of a chunk."""
+    return blake2b(data, digest_size=SUM_BYTES).digest()
 
 
-def _common_bytes(file: SummedFile, mine: SummedFile) -> int:
-    """Return how many bytes both files begin with, in whole chunks."""
-    chunks = min(file.size, mine.size) // CHUNK_BYTES
-    for chunk in range(chunks):
-        within = slice(chunk * SUM_BYTES, (chunk + 1) * SUM_BYTES)
-        if file.sums[within] != mine.sums[within]:
-            return chunk * CHUNK_BYTES
-    return chunks * CHUNK_BYTES
+def plan_parts(fs: Fs, files: Iterable[FileToSum], theirs: Sums) -> Iterator[CopiedPart | None]:
+    """Yield of each file of a leader the part that a member lacks, and None after each chunk that is read before.
+    Raises OSError; a file that is shorter than it says is one, too.
+    """
+    for file in files:
+        size, sums = theirs.of(file.name)
+        at = (yield from _common_bytes(fs, file, size, sums)) if sums else 0
+        yield CopiedPart(file.name, at, file.size)
+
+
+def _common_bytes(fs: Fs, file: FileToSum, size: int, sums: bytearray) -> Generator[None, None, int]:
+    """Yield after each chunk that is read. Return how many bytes the file begins with that are the member's, too: whole
+    chunks, and the end of the member's file.
+    """
+    reader, at = fs.reader(file.path), 0
+    try:
+        for begin in range(0, len(sums), SUM_BYTES):
+            count = min(CHUNK_BYTES, size - at)
+            if count <= 0 or at + count > file.size:
+                break
+            data = reader.read(at, count)
+            if len(data) < count:
+                raise OSError(f"{file.path} has become shorter than {file.size} bytes")
+            if digest_of(data) != sums[begin : begin + SUM_BYTES]:
+                break
+            at += count
+            yield
+    finally:
+        reader.close()
+    return at
 
 
 class SpoolCopy:

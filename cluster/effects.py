@@ -46,6 +46,7 @@ class Closing(Enum):
     UNEXPECTED = "the message does not fit what was said before"
     REPAIR = "a repair begins a new connection"
     DEPOSED = "this member leads no more"
+    TOO_FAR_BEHIND = "the member has not acknowledged more records than are kept for it"
 
 
 class Persist(Struct, frozen=True):
@@ -135,8 +136,26 @@ class MoveTail(Struct, frozen=True):
     behind: int
 
 
+class SumFiles(Struct, frozen=True):
+    """Sum the files, which no leader's record changes meanwhile; call `files_summed` with the next piece of what the
+    leader must know of them. 0 is the first piece, and begins anew.
+    """
+
+    connection: int
+    piece: int
+
+
+class TakeSums(Struct, frozen=True):
+    """Keep a piece of what a member says of its files, as long as its connection lasts."""
+
+    connection: int
+    data: bytes
+
+
 class ReadPiece(Struct, frozen=True):
-    """Read a piece of the files for a member that copies them; call `piece_read`. 0 is the first piece."""
+    """Read a piece of the files for a member that copies them, as far as it lacks them by what it has said on this
+    connection; call `piece_read`. 0 is the first piece.
+    """
 
     connection: int
     piece: int
@@ -156,5 +175,5 @@ class Stop(Struct, frozen=True):
 
 Effect = (
     Persist | Sync | Send | Connect | Close | ReadKey | Transact | Recover | ServeClients | CloseClients | Answer
-    | Apply | MoveTail | ReadPiece | WritePiece | Stop
+    | Apply | MoveTail | SumFiles | TakeSums | ReadPiece | WritePiece | Stop
 )  # fmt: skip

@@ -6,7 +6,7 @@ from enum import Enum
 
 from staniel.cluster.core import Core
 from staniel.cluster.durable import Appended, Copied, Cut, Fitness
-from staniel.cluster.effects import Apply, Closing, Connect, MoveTail, WritePiece
+from staniel.cluster.effects import Apply, Closing, Connect, MoveTail, SumFiles, WritePiece
 from staniel.cluster.messages import (
     Acknowledge,
     Bodies,
@@ -14,8 +14,10 @@ from staniel.cluster.messages import (
     CopyEnds,
     Hello,
     NeedsRepair,
+    OwnFiles,
     Piece,
     Records,
+    TellFiles,
     Welcome,
     newest_runs,
 )
@@ -27,6 +29,7 @@ class FollowerState(Enum):
     GREETING = "greeting"  # it has said its last place
     FOLLOWING = "following"
     MARKING = "marking"  # the mark unfit is being synced, before a repair
+    COMPARING = "comparing"  # it sums its files for the leader
     COPYING = "copying"  # pieces of files are coming
 
 
@@ -34,10 +37,11 @@ FOLLOWER_NEXT = {
     FollowerState.PROMISING: (FollowerState.CONNECTING,),
     FollowerState.CONNECTING: (FollowerState.GREETING,),
     FollowerState.GREETING: (
-        FollowerState.FOLLOWING, FollowerState.MARKING, FollowerState.COPYING, FollowerState.CONNECTING,
+        FollowerState.FOLLOWING, FollowerState.MARKING, FollowerState.COMPARING, FollowerState.CONNECTING,
     ),
     FollowerState.FOLLOWING: (FollowerState.CONNECTING,),
     FollowerState.MARKING: (FollowerState.CONNECTING,),
+    FollowerState.COMPARING: (FollowerState.COPYING, FollowerState.CONNECTING),
     FollowerState.COPYING: (FollowerState.FOLLOWING, FollowerState.CONNECTING),
 }  # fmt: skip
 """The states that may follow a state; `Follower.enter` asserts it. A lost connection leads to CONNECTING."""
@@ -117,7 +121,9 @@ class Follower:
                 return self._begin_following(body)
             case NeedsRepair() if state is FollowerState.GREETING:
                 return self._begin_repair(body)
-            case CopyBegins() if state is FollowerState.GREETING:
+            case TellFiles() if state is FollowerState.GREETING:
+                return self._begin_comparison()
+            case CopyBegins() if state is FollowerState.COMPARING:
                 return self._begin_copy(body)
             case Piece() if state is FollowerState.COPYING:
                 self.core.emit(WritePiece(body.data))
@@ -153,6 +159,23 @@ class Follower:
         self.core.emit(MoveTail(min(body.common, self.core.last)))
         self.enter(FollowerState.MARKING)
         return True
+
+    def _begin_comparison(self) -> bool:
+        """Sum the files. They are marked, and so no record changes them until they are copied."""
+        if self.core.kept.fitness is not Fitness.HALF:
+            return False
+        assert self.connection is not None
+        self.enter(FollowerState.COMPARING)
+        self.core.emit(SumFiles(self.connection, 0))
+        return True
+
+    def send_sums(self, connection: int, piece: int, data: bytes, is_last: bool) -> None:
+        """Tell the leader a piece of what the files are, and have the next one summed."""
+        if self.state is not FollowerState.COMPARING or connection != self.connection:
+            return
+        self.core.send(connection, OwnFiles(data, is_last))
+        if not is_last:
+            self.core.emit(SumFiles(connection, piece + 1))
 
     def _begin_copy(self, body: CopyBegins) -> bool:
         """Give up the stream that was kept for the leader's, from the place at which the copy begins."""

@@ -7,7 +7,7 @@ from enum import Enum
 
 from staniel.cluster.core import AskKind, Core
 from staniel.cluster.durable import ALL_FIXED, Appended, Trimmed
-from staniel.cluster.effects import Answer, Closing, ReadPiece, Recover, Refusal, ServeClients
+from staniel.cluster.effects import Answer, Closing, ReadPiece, Recover, Refusal, ServeClients, TakeSums
 from staniel.cluster.key import Key
 from staniel.cluster.messages import (
     RECORD_BYTES_MAX,
@@ -18,8 +18,10 @@ from staniel.cluster.messages import (
     CopyEnds,
     Hello,
     NeedsRepair,
+    OwnFiles,
     Piece,
     Records,
+    TellFiles,
     Welcome,
     newest_runs,
 )
@@ -31,21 +33,23 @@ class PeerState(Enum):
     LEAVING = "leaving"  # it has said hello; if it needs a repair, it must be out of the set first
     FOLLOWING = "following"
     REPAIRING = "repairing"  # it was told to begin a repair, on a new connection
+    COMPARING = "comparing"  # it was asked which files it has
     COPYING = "copying"
 
 
 PEER_NEXT = {
-    PeerState.LEAVING: (PeerState.FOLLOWING, PeerState.REPAIRING, PeerState.COPYING),
+    PeerState.LEAVING: (PeerState.FOLLOWING, PeerState.REPAIRING, PeerState.COMPARING),
     PeerState.FOLLOWING: (),
     PeerState.REPAIRING: (),
+    PeerState.COMPARING: (PeerState.COPYING,),
     PeerState.COPYING: (PeerState.FOLLOWING,),
 }
 """The states that may follow a state; `Peer.enter` asserts it. A new connection begins with the first."""
 
 
 class Peer:
-    """A follower, on its present connection. `sent`: the number of the last record sent to it, or from which the stream
-    is kept for it.
+    """A follower, on its present connection. `begin`: the number behind which it follows; `sent`: that of the last
+    record that it was sent; `heard`: in how many pieces it has told of its files.
     """
 
     def __init__(self, member_id: bytes, connection: int, hello: Hello) -> None:
@@ -54,8 +58,10 @@ class Peer:
         self.hello = hello
         self.state = PeerState.LEAVING
         self.common = 0
+        self.begin = 0
         self.sent = 0
         self.told = 0
+        self.heard = 0
 
     def enter(self, state: PeerState) -> None:
         """Change the state, as PEER_NEXT allows it."""
@@ -231,14 +237,15 @@ class Leader:
         can_cut = peer.common >= peer.hello.fixed and stream.has_behind(peer.common)
         if can_cut and not peer.hello.is_half_copied:
             peer.enter(PeerState.FOLLOWING)
-            peer.sent = peer.common
+            peer.sent = peer.begin = peer.common
             self.core.send(peer.connection, Welcome(peer.common, self.core.last))
             self.stream_to(peer)
         elif self.must_leave_first(peer):
             self.leaving.add(peer.id)
             self.pursue()
         elif peer.hello.is_half_copied:
-            self._begin_copy(peer)
+            peer.enter(PeerState.COMPARING)
+            self.core.send(peer.connection, TellFiles())
         else:
             peer.enter(PeerState.REPAIRING)
             self.core.send(peer.connection, NeedsRepair(peer.common))
@@ -247,10 +254,21 @@ class Leader:
         """Tell whether a member must be out of the set before its repair begins: etcd may count on it."""
         return peer.id in self.members | self.asked
 
+    def take_sums(self, connection: int, body: OwnFiles) -> bool:
+        """Take what a member has, and begin to copy the rest once it has told all. Return False if it was not asked."""
+        peer = self.peers.get(connection)
+        if peer is None or peer.state is not PeerState.COMPARING:
+            return False
+        peer.heard += 1
+        self.core.emit(TakeSums(connection, body.data))
+        if body.is_last:
+            self._begin_copy(peer)
+        return True
+
     def _begin_copy(self, peer: Peer) -> None:
         stream = self.core.kept.stream
         peer.enter(PeerState.COPYING)
-        peer.sent = stream.last.number
+        peer.sent = peer.begin = stream.last.number
         self.core.send(peer.connection, CopyBegins(*stream.last, newest_runs(stream.runs)))
         self.core.emit(ReadPiece(peer.connection, 0))
 
@@ -384,5 +402,19 @@ class Leader:
         return None
 
     def kept_for_followers(self) -> int:
-        """Return the number behind which records must be kept."""
-        return min([self.answered, *(peer.sent for peer in self.peers.values())])
+        """Return the number behind which records must be kept: what a follower has not acknowledged it may ask for
+        again on its next connection.
+        """
+        return min([self.answered, *(self.needed_by(peer) for peer in self.peers.values())])
+
+    def needed_by(self, peer: Peer) -> int:
+        """Return the number behind which a follower needs the records."""
+        if peer.state not in (PeerState.FOLLOWING, PeerState.COPYING):
+            return self.core.last
+        return max(peer.begin, self.acks.get(peer.id, 0))
+
+    def let_go(self, number: int) -> None:
+        """Close the connections of followers that need records up to this number, which will not be kept for them."""
+        for peer in [peer for peer in self.peers.values() if self.needed_by(peer) < number]:
+            self.core.close(peer.connection, Closing.TOO_FAR_BEHIND)
+            self.forget(peer.connection)

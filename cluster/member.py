@@ -17,7 +17,7 @@ from staniel.cluster.effects import CloseClients, Closing, Effect, Reason, Refus
 from staniel.cluster.follower import Follower
 from staniel.cluster.key import Key
 from staniel.cluster.leader import Leader, LeaderState
-from staniel.cluster.messages import Acknowledge, Hello, Message
+from staniel.cluster.messages import Acknowledge, Hello, Message, OwnFiles
 from staniel.cluster.places import Place
 from staniel.cluster.stream import RecordKind
 
@@ -249,17 +249,23 @@ class Member:
         if self.leader is not None:
             self.leader.begin_epoch(changes)
 
+    def files_summed(self, connection: int, piece: int, data: bytes, *, is_last: bool) -> None:
+        """Take a piece of what the leader must know of the files."""
+        if self.follower is not None:
+            self.follower.send_sums(connection, piece, data, is_last)
+
     def piece_read(self, connection: int, piece: int, data: bytes, *, is_last: bool) -> None:
         """Take a piece of the files for a member that copies them."""
         if self.leader is not None:
             self.leader.send_piece(connection, piece, data, is_last)
 
-    def trim(self, number: int) -> int:
+    def trim(self, number: int, must: int = 0) -> int:
         """Stop keeping the records up to this number, whose effect is synced in files, as far as no follower needs
-        them. Return the number up to which they are gone.
+        them. Followers that need those up to `must` are disconnected. Return the number up to which they are gone.
         """
         stream = self.core.kept.stream
         if self.leader is not None:
+            self.leader.let_go(min(must, self.leader.answered))
             number = min(number, self.leader.kept_for_followers())
         elif self.follower is not None:
             number = min(number, self.follower.answered)
@@ -316,6 +322,8 @@ class Member:
         if isinstance(body, Hello):
             return None if self.leader.greet(connection, message.sender, body) else Closing.NOT_LEADER
         if isinstance(body, Acknowledge) and self.leader.take_acknowledgement(connection, body):
+            return None
+        if isinstance(body, OwnFiles) and self.leader.take_sums(connection, body):
             return None
         return Closing.UNEXPECTED
 

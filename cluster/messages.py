@@ -108,7 +108,18 @@ class Acknowledge(Body, frozen=True, tag=8):
     number: Number
 
 
-Bodies = Hello | Welcome | NeedsRepair | CopyBegins | Piece | CopyEnds | Records | Acknowledge
+class TellFiles(Body, frozen=True, tag=9):
+    """The leader's question to a member that it repairs: which files it has."""
+
+
+class OwnFiles(Body, frozen=True, tag=10):
+    """A piece of the member's reply, which may say nothing yet."""
+
+    data: Annotated[bytes, Meta(max_length=PIECE_BYTES_MAX)]
+    is_last: bool
+
+
+Bodies = Hello | Welcome | NeedsRepair | CopyBegins | Piece | CopyEnds | Records | Acknowledge | TellFiles | OwnFiles
 
 
 class Message(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

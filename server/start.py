@@ -81,8 +81,10 @@ class Start(Struct, frozen=True):
             self.report(Level.WARNING, "admin.no_socket", why=error.strerror, hint=hint)
 
 
-def prepare(config: Config, load: Callable[[], Config], log: ServerLog) -> Start:
-    """Open the log, and make the checks. Raises StartError."""
+def prepare(
+    config: Config, load: Callable[[], Config], log: ServerLog, make_fs: Callable[..., OsFs] = StartFs
+) -> Start:
+    """Open the log, and make the checks. `make_fs` makes the disk as StartFs does. Raises StartError."""
     log.open(config.server.log_level, config.server.log_format)
     journals, clients = allow_files()
     is_limited = check_file_size(config)
@@ -91,7 +93,7 @@ def prepare(config: Config, load: Callable[[], Config], log: ServerLog) -> Start
     check_file_systems(config, fs_flaws)
     supervisor = Supervisor(os.environ, os.getpid())
     notice = StartNotice(steady_ms, lambda text: supervisor.notify(f"STATUS={text}"))
-    fs = StartFs(close_apart, notice, f"/{OWN_FOLDER}/{LOCK}")
+    fs = make_fs(close_apart, notice, f"/{OWN_FOLDER}/{LOCK}")
     return Start(config, load, log.report, fs_flaws, supervisor, notice, fs, journals, clients, is_limited)
 
 

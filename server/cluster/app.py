@@ -17,6 +17,7 @@ from staniel.cluster.status import MemberStatus
 from staniel.journal.disk.fs import Fs
 from staniel.journal.spool import lock_spool
 from staniel.server.clock import ServerClock, steady_ms
+from staniel.server.cluster.disk_calls import NotingFs
 from staniel.server.cluster.driver import Driver, MemberStopped, MustBeginAnew
 from staniel.server.cluster.leading import LeaderService
 from staniel.server.cluster.member_config import MemberConfiguration
@@ -104,7 +105,8 @@ class LeaderMaker:
 async def serve_member(load: Callable[[], Config], log: ServerLog) -> None:
     """Run until a signal or `shutdown`, or begin anew. Raises what `staniel.server.app.serve` does."""
     config = load()
-    start = prepare(config, load, log)
+    start = prepare(config, load, log, NotingFs)
+    assert isinstance(start.fs, NotingFs)
     check_members_network(config, log.report)
     report_flaws(start.flaws, log.report)
     folder = config.server.spool

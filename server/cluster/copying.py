@@ -1,25 +1,43 @@
 """The copy of a leader's spool to a member that joins or is repaired, in pieces.
 
-A piece is a list of parts in MessagePack. The first parts name the place at which the files were held and every file
-with its size; their bytes follow; the last part ends the copy. The files are held by second names (cluster/compare.py),
-so they are those of one moment, although the leader goes on.
+The member tells the digests of what it has, and gets what differs. A piece is a list of parts in MessagePack. The first
+parts name the place at which the files were held, and every file with its size and where it begins to differ; the bytes
+from there on follow; the last part ends the copy. The files are held by second names (cluster/compare.py), so they are
+those of one moment, although the leader goes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
 import msgspec
 from msgspec import Struct
 
-from staniel.cluster.compare import BadPlan, CopiedPart, CopyPlan, FileToSum, SpoolCopy, hold_files
+from staniel.cluster.compare import (
+    BadPlan,
+    CopiedPart,
+    CopyPlan,
+    FileToSum,
+    SpoolCopy,
+    SummedFile,
+    Sums,
+    files_to_sum,
+    hold_files,
+    plan_parts,
+    sum_files,
+)
 from staniel.cluster.places import Place
 from staniel.cluster.spool_names import SpoolPaths
-from staniel.journal.disk.fs import MISSING, Fs
+from staniel.journal.disk.fs import MISSING, Fs, is_there
+from staniel.journal.disk.os_fs import to_native
 from staniel.journal.spool_listing import HELD, JOBS_HELD
 
 PIECE_BYTES = 512 << 10
+SLICE_CHUNKS = 32  # are summed or compared in one step of a thread
+SUMS_BYTES_MAX = 256 << 20  # of a member, in the leader's memory: those of 16 TB
+FAILED_SYNC = "failed_sync"
 PART_BYTES = 32  # what a part takes besides its name and its data, at most
 
 
@@ -35,9 +53,10 @@ class HeldAt(PiecePart, frozen=True, tag=1):
 
 
 class CopiedFile(PiecePart, frozen=True, tag=2):
-    """A file of the leader."""
+    """A file of the leader. The member has the bytes before `at`."""
 
     name: str
+    at: int
     size: int
 
 
@@ -57,6 +76,12 @@ Parts = HeldAt | CopiedFile | Bytes | CopyDone
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[Parts])
+_sums_decoder = msgspec.msgpack.Decoder(list[SummedFile])
+
+
+def encode_parts(parts: list[Parts]) -> bytes:
+    """Return a piece."""
+    return _encoder.encode(parts)
 
 
 PREFIX = "member-"
@@ -73,10 +98,10 @@ def clear_held(fs: Fs, paths: SpoolPaths) -> None:
 
 class CopySource:
     """The files of a leader, held for one member that copies them. The caller has the recorder's lock while this is
-    made, and knows the place of the files.
+    made, and knows the place of the files. `theirs`: what the member has. `compared`: chunks that were compared.
     """
 
-    def __init__(self, fs: Fs, paths: SpoolPaths, prefix: str, place: Place) -> None:
+    def __init__(self, fs: Fs, paths: SpoolPaths, prefix: str, place: Place, theirs: Sums) -> None:
         """Hold the files. Raises OSError."""
         self._fs = fs
         self._paths = paths
@@ -84,37 +109,51 @@ class CopySource:
         if paths.jobs_outside:
             fs.make_folder(f"{paths.jobs}/{JOBS_HELD}")
         self._files = hold_files(fs, paths, prefix)
-        self._pieces = self._read(place)
+        self._theirs = theirs
+        self._place = place
+        self._pieces = self._read()
+        self.compared = 0
 
-    def next_piece(self) -> tuple[bytes, bool]:
-        """Return the next piece, and whether it is the last. Raises OSError."""
+    def next_piece(self) -> tuple[bytes, bool] | None:
+        """Return the next piece, and whether it is the last; None after some chunks that were compared. It is called in
+        a thread. Raises OSError.
+        """
         parts = next(self._pieces)
-        return _encoder.encode(parts), isinstance(parts[-1], CopyDone)
+        return None if parts is None else (encode_parts(parts), isinstance(parts[-1], CopyDone))
 
-    def _read(self, place: Place) -> Iterator[list[Parts]]:
+    def _read(self) -> Iterator[list[Parts] | None]:
+        plan: list[CopiedPart] = []
+        for part in plan_parts(self._fs, self._files, self._theirs):
+            if part is not None:
+                plan.append(part)
+                continue
+            self.compared += 1
+            if self.compared % SLICE_CHUNKS == 0:
+                yield None
         parts: list[Parts] = []
         size = 0
-        for part, part_size in self._sized_parts(place):
+        for sent, part_size in self._sized_parts(plan):
             if size + part_size > PIECE_BYTES and parts:
                 yield parts
                 parts, size = [], 0
-            parts.append(part)
+            parts.append(sent)
             size += part_size
         yield [*parts, CopyDone()]
 
-    def _sized_parts(self, place: Place) -> Iterator[tuple[Parts, int]]:
+    def _sized_parts(self, plan: list[CopiedPart]) -> Iterator[tuple[Parts, int]]:
         """Yield the parts, each with the most bytes that it takes in a piece."""
-        yield HeldAt(*place), PART_BYTES
-        for file in self._files:
-            yield CopiedFile(file.name, file.size), len(file.name.encode()) + PART_BYTES
-        for file in self._files:
-            for at, data in self._pieces_of(file):
+        yield HeldAt(*self._place), PART_BYTES
+        for part in plan:
+            yield CopiedFile(part.name, part.at, part.size), len(part.name.encode()) + PART_BYTES
+        for part, file in zip(plan, self._files, strict=True):
+            for at, data in self._pieces_of(file, part.at):
                 yield Bytes(file.name, at, data), len(file.name.encode()) + len(data) + PART_BYTES
 
-    def _pieces_of(self, file: FileToSum) -> Iterator[tuple[int, bytes]]:
+    def _pieces_of(self, file: FileToSum, at: int) -> Iterator[tuple[int, bytes]]:
+        if at >= file.size:
+            return
         reader = self._fs.reader(file.path)
         try:
-            at = 0
             while at < file.size:
                 data = reader.read(at, min(PIECE_BYTES, file.size - at))
                 if not data:
@@ -126,7 +165,6 @@ class CopySource:
 
     def close(self) -> None:
         """Let go of the files."""
-        self._pieces = iter(())
         for file in self._files:
             with suppress(OSError):
                 self._fs.remove(file.path)
@@ -139,7 +177,7 @@ class CopyTarget:
         self._fs = fs
         self._paths = paths
         self._place: Place | None = None
-        self._files: dict[str, int] = {}
+        self._files: dict[str, CopiedPart] = {}
         self._copy: SpoolCopy | None = None
         self.is_complete = False
 
@@ -156,10 +194,10 @@ class CopyTarget:
         match part:
             case HeldAt(epoch, number):
                 self._place = Place(epoch, number)
-            case CopiedFile(name, size):
-                if self._copy is not None:
-                    raise BadPlan(f"{name!r} comes behind the bytes of files")
-                self._files[name] = size
+            case CopiedFile(name, at, size):
+                if self._copy is not None or at > size:
+                    raise BadPlan(f"{name!r} comes behind the bytes of files, or begins at {at} of {size}")
+                self._files[name] = CopiedPart(name, at, size)
             case Bytes(name, at, data):
                 self._begin_copy().write(name, at, data)
             case CopyDone():
@@ -169,20 +207,87 @@ class CopyTarget:
                 self.is_complete = True
 
     def _begin_copy(self) -> SpoolCopy:
-        """Remove what the leader does not have, before the first byte is written."""
+        """Remove and cut what the leader does not have, before the first byte is written."""
         if self._copy is None:
             drop_own_log(self._fs, self._paths)
-            parts = [CopiedPart(name, 0, size) for name, size in self._files.items()]
-            gone = [name for name in self._paths.replicated_files(self._fs) if name not in self._files]
+            own = {name: self._fs.size(self._paths.path_of(name)) for name in self._paths.replicated_files(self._fs)}
+            gone = [name for name in own if name not in self._files]
+            parts = [part for part in self._files.values() if not part.at == part.size == own.get(part.name)]
             self._copy = SpoolCopy(self._fs, self._paths, CopyPlan(parts, gone))
         return self._copy
+
+
+class SpoolSums:
+    """The files of a member that is to be repaired, summed in pieces for its leader. `drop_cache` has the system forget
+    what it has read of a file, so that the sums are those of the disk: after a sync that failed, it may have what the
+    disk does not have.
+    """
+
+    def __init__(self, fs: Fs, paths: SpoolPaths, drop_cache: Callable[[str], None]) -> None:
+        self._fs = fs
+        self._paths = paths
+        self._drop_cache = drop_cache
+        self._pieces = self._sum()
+
+    def next_piece(self) -> tuple[bytes, bool]:
+        """Return the next piece, which may say nothing yet, and whether it is the last. It is called in a thread.
+        Raises OSError.
+        """
+        parts = next(self._pieces)
+        return (b"", True) if parts is None else (_encoder.encode(parts) if parts else b"", False)
+
+    def _sum(self) -> Iterator[list[SummedFile] | None]:
+        if not is_there(self._fs, f"{self._paths.own}/{FAILED_SYNC}"):
+            self._fs.sync_all(self._paths.folder)
+            if self._paths.jobs_outside:
+                self._fs.sync_all(self._paths.jobs)
+            parts: list[SummedFile] = []
+            size = chunks = 0
+            for part in sum_files(self._fs, self._uncached()):
+                chunks += part is None
+                if part is not None:
+                    parts.append(part)
+                    size += len(part.name.encode()) + len(part.sums) + PART_BYTES
+                if size > PIECE_BYTES or chunks >= SLICE_CHUNKS:
+                    yield parts
+                    parts, size, chunks = [], 0, 0
+            yield parts
+        yield None
+
+    def _uncached(self) -> Iterator[FileToSum]:
+        for file in files_to_sum(self._fs, self._paths):
+            self._drop_cache(file.path)
+            yield file
+
+
+def read_sums(sums: Sums, piece: bytes) -> bool:
+    """Add a piece of a member's sums. Return False if it is none, or there are too many."""
+    if not piece:
+        return True
+    try:
+        parts = _sums_decoder.decode(piece)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return False
+    for part in parts:
+        sums.add(part)
+    return sums.bytes <= SUMS_BYTES_MAX
+
+
+def drop_cache(path: str) -> None:
+    """Have the system read a file from the disk again. It may be gone, or not readable: its reader says so."""
+    with suppress(OSError):
+        fd = os.open(to_native(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(fd)
 
 
 def drop_own_log(fs: Fs, paths: SpoolPaths) -> None:
     """Remove this server's redo log and its mark of failed syncs: they are about files that are replaced. Raises
     OSError.
     """
-    remove_all(fs, [f"{paths.own}/{name}" for name in ("version", "redo.0", "redo.1", "failed_sync")])
+    remove_all(fs, [f"{paths.own}/{name}" for name in ("version", "redo.0", "redo.1", FAILED_SYNC)])
     fs.sync_folder(paths.own)
 
 

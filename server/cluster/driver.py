@@ -6,17 +6,20 @@ thread, etcd in tasks, the recovery of a leader in `leading`. All decisions are 
 
 from __future__ import annotations
 
+import select
 import socket
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import ParamSpec
 
 import trio
 from msgspec import Struct
 
 from staniel.broker.events import EventSink, Level
+from staniel.cluster.compare import Sums
 from staniel.cluster.core import MemberConfig
 from staniel.cluster.durable import Copied, Fitness, Marked
 from staniel.cluster.effects import (
@@ -35,7 +38,9 @@ from staniel.cluster.effects import (
     Send,
     ServeClients,
     Stop,
+    SumFiles,
     Sync,
+    TakeSums,
     Transact,
     WritePiece,
 )
@@ -48,19 +53,23 @@ from staniel.cluster.spool_changes import encode_changes
 from staniel.cluster.spool_names import SpoolPaths
 from staniel.cluster.stream import RecordKind
 from staniel.journal.disk.fs import Fs, is_there
+from staniel.server.cluster.copies import Copies
 from staniel.server.cluster.copying import PREFIX, CopySource, clear_held
 from staniel.server.cluster.gate import Gate
 from staniel.server.cluster.links import Links
 from staniel.server.cluster.member_file import MemberFile, is_ahead
 from staniel.server.cluster.member_spool import UNFIT, MemberSpool
 from staniel.server.cluster.reactor import Reactor
+from staniel.server.cluster.spool_thread import WAITING_BYTES_MAX, SpoolThread
 
 P = ParamSpec("P")
-COPY_UNSENT_BYTES_MAX = 4 << 20
 COPIED = "the leader's files will be copied"
 KEPT_BYTES_MAX = 64 << 20
 KEPT_RECORDS_MAX = 200_000
 """Records that are kept in memory and in the member's file, for followers that return."""
+UNACKNOWLEDGED_BYTES_MAX = 1 << 30
+UNACKNOWLEDGED_RECORDS_MAX = 4_000_000
+"""Records that are kept at most for a follower that has not acknowledged them. Then it is disconnected."""
 
 
 class MustBeginAnew(Exception):
@@ -111,14 +120,32 @@ class Driver:
         self.gate = Gate(reactor, lambda: self.member.core.last, self._ask_round, self.take_changes)
         self.outside: Outside | None = None
         self.record_kind: Callable[[], RecordKind] = lambda: RecordKind.CHANGE
-        self._sources: dict[int, CopySource] = {}
-        self._pieces: deque[ReadPiece] = deque()
-        self._copies = 0
+        self.files = SpoolThread(self.spool, kept)
+        self.copies = Copies(self._hold_files, self.links.unsent_bytes, self._on_piece, self.drop_link)
+        self._late_sync = 0
+        """The number of the last sync that waits for a copy."""
+        self._paused: int | None = None
+        """The connection that is not read from, because the files take no more."""
         self._all_answered = trio.Event()
         self._is_carrying_out = self._has_ended = False
         self._written: deque[tuple[int, int, float]] = deque()
-        reactor.dispatcher.watch(self.file.fd, 1, self._on_synced)
-        reactor.on_woken = self._read_pieces
+        reactor.dispatcher.watch(self.file.fd, select.EPOLLIN, self._on_synced)
+        reactor.dispatcher.watch(self.files.fd, select.EPOLLIN, self._on_files_ready)
+        reactor.dispatcher.watch(self.copies.fd, select.EPOLLIN, self.copies.on_ready)
+
+    def close_files(self) -> None:
+        """Leave a follower's files synced, once what has begun has ended. Raises OSError, JournalFailure."""
+        try:
+            self.files.close()
+        except UNFIT as why:
+            self.mark_unfit(str(why))
+
+    def close(self) -> None:
+        """Close everything, once what has begun has ended."""
+        self.links.close_all()
+        self.close_files()
+        self.copies.close()
+        self.file.close()
 
     def start(self) -> None:
         """Begin."""
@@ -150,9 +177,9 @@ class Driver:
             case Persist(entries):
                 self.file.write(entries)
                 if any(isinstance(entry, Copied) for entry in entries):
-                    self.spool.begin_copy()
+                    self.files.begin_copy()
             case Sync(number):
-                self.file.want_sync(number)
+                self._sync(number)
             case Send(connection, message):
                 self.links.send(connection, message)
             case Connect(leader_id):
@@ -172,31 +199,51 @@ class Driver:
                 self.gate.release(upto)
                 if upto >= self.member.core.last:
                     self._all_answered.set()
-            case Apply() | WritePiece() | MoveTail():
-                self._change_spool(effect)
-            case ReadPiece():
-                self._pieces.append(effect)
-                self.reactor.wake()
+            case Apply() | WritePiece() | MoveTail() | SumFiles():
+                self._work_on_files(effect)
+            case TakeSums(connection, data):
+                if not self.copies.take_sums(connection, data):
+                    self.drop_link(connection, "what it says of its files cannot be read")
+            case ReadPiece(connection, piece):
+                self.copies.ask_piece(connection, piece)
             case Stop(reason):
                 raise MemberStopped(reason.value)
 
-    def _change_spool(self, effect: Apply | WritePiece | MoveTail) -> None:
-        try:
-            match effect:
-                case Apply(upto):
-                    self.spool.apply(upto)
-                case WritePiece(data):
-                    self.spool.write_piece(data)
-                case MoveTail(behind):
-                    self.spool.keep_tail(behind)
-        except UNFIT as why:
-            self.mark_unfit(str(why))
-            raise MustBeginAnew from None
+    def _sync(self, number: int) -> None:
+        """Sync the member's file, once a copy's bytes that came before are durable: the sync is about them, too."""
+        if self.files.is_copying:
+            self._late_sync = number
+        else:
+            self._late_sync = 0
+            self.file.want_sync(number)
+
+    def _work_on_files(self, effect: Apply | WritePiece | MoveTail | SumFiles) -> None:
+        match effect:
+            case Apply(upto):
+                self.files.apply(upto)
+            case WritePiece(data):
+                self.files.write_piece(data)
+            case MoveTail(behind):
+                self.spool.keep_tail(behind)
+            case SumFiles(connection, piece):
+                self.files.sum_files(is_first=not piece, then=partial(self._on_summed, connection, piece))
+        self._pause_leader()
+
+    def _pause_leader(self) -> None:
+        """Read from the leader no faster than its records and pieces can be written."""
+        follower = self.member.follower
+        if self._paused is None and follower is not None and self.files.waiting_bytes > WAITING_BYTES_MAX:
+            self._paused = follower.connection
+        elif self._paused is not None and self.files.waiting_bytes <= WAITING_BYTES_MAX // 2:
+            self.links.pause(self._paused, is_paused=False)
+            self._paused = None
+        if self._paused is not None:
+            self.links.pause(self._paused, is_paused=True)
 
     def _close(self, connection: int, why: Closing) -> None:
         self._report(Level.DEBUG, "cluster.link_closed", connection=connection, why=why.value)
         self.links.close(connection)
-        self._forget_copy(connection)
+        self.copies.forget(connection)
 
     # --- inputs ---
 
@@ -223,7 +270,7 @@ class Driver:
     def lost(self, connection: int, why: str) -> None:
         """Note that a connection has ended."""
         self._report(Level.DEBUG, "cluster.link_closed", connection=connection, why=why)
-        self._forget_copy(connection)
+        self.copies.forget(connection)
         self.member.disconnected(connection)
         self.carry_out()
 
@@ -246,6 +293,21 @@ class Driver:
         if number:
             self.member.synced(number)
             self.carry_out()
+
+    def _on_files_ready(self, now_ms: int) -> None:
+        try:
+            self.files.take_ended()
+        except UNFIT as why:
+            self.mark_unfit(str(why))
+            raise MustBeginAnew from None
+        if self._late_sync:
+            self._sync(self._late_sync)
+        self._pause_leader()
+
+    def _on_summed(self, connection: int, piece: int, summed: tuple[bytes, bool]) -> None:
+        data, is_last = summed
+        self.member.files_summed(connection, piece, data, is_last=is_last)
+        self.carry_out()
 
     # --- a leader's records ---
 
@@ -284,53 +346,28 @@ class Driver:
         number = stream.spare_upto(KEPT_BYTES_MAX, KEPT_RECORDS_MAX)
         if number > stream.base.number:
             if self.member.leader is None:
-                number = min(number, self.spool.sync())
-            self.member.trim(number)
+                self.files.sync()
+                number = min(number, self.files.durable)
+            self.member.trim(number, stream.spare_upto(UNACKNOWLEDGED_BYTES_MAX, UNACKNOWLEDGED_RECORDS_MAX))
             self.carry_out()
         self.file.check_in_place()
         self.file.rewrite_if_large()
 
     # --- copies for members that join ---
 
-    def _read_pieces(self, now_ms: int) -> None:
-        """Read one piece for each member that takes them."""
-        waiting, self._pieces = self._pieces, deque()
-        for effect in waiting:
-            if self.links.unsent_bytes(effect.connection) > COPY_UNSENT_BYTES_MAX:
-                self._pieces.append(effect)  # `_on_drained` goes on
-                continue
-            try:
-                data, is_last = self._source_of(effect).next_piece()
-            except OSError as error:  # a file was cut meanwhile, or the disk refuses: the member begins anew
-                self.drop_link(effect.connection, str(error))
-                continue
-            if is_last:
-                self._forget_copy(effect.connection)
-            self.member.piece_read(effect.connection, effect.piece, data, is_last=is_last)
-            self.carry_out()
+    def _hold_files(self, copy: int, theirs: Sums) -> CopySource:
+        """Hold the files of this moment. No thread changes one between the last record and the second names."""
+        with self.recorder.lock:
+            changes = self.recorder.take_changes_locked()
+            self.member.record(encode_changes(changes), self.record_kind())
+            return CopySource(self._fs, self._paths, f"{PREFIX}{copy}", self.kept.stream.last, theirs)
 
-    def _source_of(self, effect: ReadPiece) -> CopySource:
-        source = self._sources.get(effect.connection)
-        if source is None or not effect.piece:
-            self._forget_copy(effect.connection)
-            self._copies += 1
-            # No thread changes a file between the last record and the second names.
-            with self.recorder.lock:
-                changes = self.recorder.take_changes_locked()
-                self.member.record(encode_changes(changes), self.record_kind())
-                place = self.kept.stream.last
-                source = CopySource(self._fs, self._paths, f"{PREFIX}{self._copies}", place)
-            self._sources[effect.connection] = source
-        return source
-
-    def _forget_copy(self, connection: int) -> None:
-        source = self._sources.pop(connection, None)
-        if source is not None:
-            source.close()
+    def _on_piece(self, connection: int, piece: int, data: bytes, is_last: bool) -> None:
+        self.member.piece_read(connection, piece, data, is_last=is_last)
+        self.carry_out()
 
     def _on_drained(self) -> None:
-        if self._pieces:
-            self.reactor.wake()
+        self.copies.start_next_step()
 
     # --- for operators ---
 

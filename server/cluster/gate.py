@@ -41,6 +41,9 @@ class Gate:
         """True while no requests are read: the lead is handed over."""
         self._waiting: deque[tuple[int, GatedSock]] = deque()
         self._closing: dict[GatedSock, None] = {}
+        self.on_open: Callable[[GatedSock], None] = lambda sock: None
+        """Called for a socket that takes bytes again."""
+        self._refusing: dict[GatedSock, None] = {}
 
     @property
     def held_count(self) -> int:
@@ -59,6 +62,22 @@ class Gate:
         """Have a socket released once records up to `number` are answered."""
         self._waiting.append((number, sock))
 
+    def note_refusing(self, sock: GatedSock) -> None:
+        """Note that a socket takes no more bytes until replies have left."""
+        self._refusing[sock] = None
+
+    def note_open(self, sock: GatedSock) -> None:
+        """Note that such a socket takes bytes again."""
+        self._refusing.pop(sock, None)
+        self.on_open(sock)
+
+    def take_refusing(self) -> list[GatedSock]:
+        """Return the sockets that have refused bytes since the last call. The system's sockets would take some: a
+        poller that waits for them would wake at once.
+        """
+        refusing, self._refusing = self._refusing, {}
+        return list(refusing)
+
     def close_later(self, sock: GatedSock) -> None:
         """Note that the hub has closed a socket whose replies wait. Of too many the oldest one is closed at once: its
         client never learns what became of its requests, as after any lost connection.
@@ -70,6 +89,7 @@ class Gate:
     def forget(self, sock: GatedSock) -> None:
         """Note that a socket is closed."""
         self._closing.pop(sock, None)
+        self._refusing.pop(sock, None)
 
     def release(self, upto: int) -> None:
         """Send the replies that rest on records up to `upto`."""
@@ -97,6 +117,7 @@ class GatedSock:
         "_held",
         "_held_bytes",
         "_is_closing",
+        "_is_refusing",
         "_is_watched",
         "_shuts",
         "_unsent",
@@ -111,7 +132,7 @@ class GatedSock:
         self._held: deque[tuple[int, bytes]] = deque()
         self._held_bytes = 0
         self._unsent = b""
-        self._is_watched = self._is_closing = self._shuts = False
+        self._is_watched = self._is_closing = self._is_refusing = self._shuts = False
 
     def fileno(self) -> int:
         return self._fd
@@ -125,7 +146,9 @@ class GatedSock:
 
     def send(self, data: bytes | memoryview, /) -> int:
         gate = self._gate
-        if self._held_bytes + len(self._unsent) > HELD_BYTES_MAX:
+        if self._is_full:
+            self._is_refusing = True
+            gate.note_refusing(self)
             raise BlockingIOError
         number = gate.place_for(self._asked)
         if number <= gate.answered and not self._held and not self._unsent:
@@ -134,6 +157,10 @@ class GatedSock:
         self._held_bytes += len(data)
         gate.wait(number, self)
         return len(data)
+
+    @property
+    def _is_full(self) -> bool:
+        return self._held_bytes + len(self._unsent) > HELD_BYTES_MAX
 
     def release(self, upto: int) -> None:
         """Send what rests on records up to `upto`."""
@@ -157,6 +184,9 @@ class GatedSock:
                 break
             self._unsent = self._unsent[sent:]
         self._watch(is_wanted=bool(self._unsent))
+        if self._is_refusing and not self._is_full:
+            self._is_refusing = False
+            self._gate.note_open(self)
         if not self._unsent and not self._held:
             self._end()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 import trio
@@ -14,7 +15,7 @@ from staniel.journal.disk.fs import is_there
 from staniel.journal.redo.log import IN_USE
 from staniel.server.cluster.admin import AdminSock, MemberAdmin
 from staniel.server.cluster.driver import Driver
-from staniel.server.cluster.gate import GatedAcceptor
+from staniel.server.cluster.gate import GatedAcceptor, GatedSock
 from staniel.server.connection_limits import Reserve
 from staniel.server.gc_policy import GcPolicy
 from staniel.server.hub import Hub
@@ -39,6 +40,7 @@ class LeaderHub(Hub):
         super().__init__(broker, machine, clients_max)
         self._driver = driver
         self.etcd_restored: Callable[[], str] = str
+        driver.gate.on_open = self._watch_open
         self._dispatcher.watch(driver.reactor.fileno(), select.EPOLLIN, driver.reactor.handle_events)
 
     @property
@@ -64,6 +66,21 @@ class LeaderHub(Hub):
         self.look_at_set()
         super().turn(events)
         self._driver.end_turn()
+        self._ignore_refusing()
+
+    def _ignore_refusing(self) -> None:
+        """Wait no more for sockets that take bytes, but not from the gate."""
+        for sock in self._driver.gate.take_refusing():
+            connection = self._connections.get(sock.fileno())
+            if connection is not None and connection.sock is sock:
+                with suppress(OSError):  # then it is asked again in each turn
+                    self._poller.modify(connection.fd, connection.events & ~select.EPOLLOUT)
+
+    def _watch_open(self, sock: GatedSock) -> None:
+        """Wait for such a socket again, at once: the release may come from outside of a turn."""
+        connection = self._connections.get(sock.fileno())
+        if connection is not None and connection.sock is sock:
+            self._watch_for(connection, connection.events, self.clock.now_ms())
 
 
 class LeaderService:

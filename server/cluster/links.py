@@ -49,7 +49,7 @@ class MemberLink:
         self.tls: TlsSocket | None = None
         self.decoder = MessageDecoder()
         self.unsent_bytes = self.sent_bytes = 0
-        self.is_watched_for_writes = False
+        self.is_watched_for_writes = self.is_paused = False
         self._unsent: deque[bytes | memoryview] = deque()
 
     def put(self, data: bytes) -> None:
@@ -176,6 +176,19 @@ class Links:
         link = self._links.get(number)
         return 0 if link is None else link.sent_bytes
 
+    def pause(self, number: int, *, is_paused: bool) -> None:
+        """Stop reading from a connection, and writing what its socket does not take at once, or go on."""
+        link = self._links.get(number)
+        if link is None or link.is_paused == is_paused:
+            return
+        link.is_paused = is_paused
+        if is_paused:  # its end would be an event in every turn, if it were watched
+            self._reactor.dispatcher.unwatch(link.sock.fileno())
+        else:
+            link.is_watched_for_writes = False
+            self._reactor.dispatcher.watch(link.sock.fileno(), select.EPOLLIN, lambda now_ms: self._on_ready(link))
+            self._flush(link)
+
     def close(self, number: int) -> None:
         """Close a connection, once what its socket takes at once is sent."""
         link = self._links.pop(number, None)
@@ -196,7 +209,7 @@ class Links:
         link.put(data)
         if link.unsent_bytes > UNSENT_BYTES_MAX:
             self._end(link, "it does not read")
-        elif not link.is_watched_for_writes and link.tls is None:
+        elif not (link.is_watched_for_writes or link.is_paused) and link.tls is None:
             self._flush(link)
 
     def _continue_handshake(self, link: MemberLink, tls: TlsSocket) -> None:

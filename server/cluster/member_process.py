@@ -29,15 +29,14 @@ from staniel.cluster.spool_changes import encode_changes
 from staniel.cluster.spool_names import SpoolPaths
 from staniel.cluster.status import Accepted, MemberStatus, Refused
 from staniel.journal.disk.fs import Fs, JournalFailure
-from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.spool import SpoolError
 from staniel.server.clock import ServerClock
 from staniel.server.cluster.admin import MemberAdmin, Orders
+from staniel.server.cluster.disk_calls import NotingFs
 from staniel.server.cluster.driver import Driver, MemberStopped, MustBeginAnew, Outside
 from staniel.server.cluster.etcd_link import Answers, EtcdLink, MemberEntry
 from staniel.server.cluster.leading import LeaderService
 from staniel.server.cluster.member_config import MemberConfiguration
-from staniel.server.cluster.member_spool import UNFIT
 from staniel.server.cluster.member_tls import member_security, open_etcd
 from staniel.server.cluster.member_view import heirs_of, status_of
 from staniel.server.cluster.reactor import Reactor
@@ -58,7 +57,7 @@ class Parts(Struct):
     """
 
     config: Config
-    fs: OsFs
+    fs: NotingFs
     bound: BoundSockets
     clock: ServerClock
     report: EventSink
@@ -93,7 +92,7 @@ class MemberProcess:
         )
         lease_s = -(-config.lease_ms // 1000)
         self.etcd = EtcdLink(open_etcd(config), config.name, self.driver.kept.member_id, entry, lease_s, answers)
-        self.supervision = Supervision(self.driver, self.entries, config.lease_ms / 1000, parts.report)
+        self.supervision = Supervision(self.driver, self.entries, config.lease_ms / 1000, parts.report, parts.fs.calls)
         self._reload = configuration.reload
         orders = Orders(self.status, self._init, self._hand_over, self._reload, lambda: configuration.guard)
         self.admin = MemberAdmin(orders)
@@ -170,7 +169,7 @@ class MemberProcess:
         if self.service is not None:
             self.service.stop(why)
         elif self.driver.member.leader is None:
-            self._try(self.driver.spool.close)
+            self._try(self.driver.close_files)
             self._end(None)
         else:
             self._end(None)  # while it takes over: the next start goes on as after a crash
@@ -238,11 +237,9 @@ class MemberProcess:
     async def _lead(self, upto: int) -> None:
         driver = self.driver
         self._report(Level.INFO, "cluster.takes_over", epoch=driver.kept.promised, records=upto)
-        try:
-            driver.spool.become_leaders(upto)
-        except UNFIT as why:
-            driver.mark_unfit(str(why))
-            raise MustBeginAnew from None
+        applied = trio.Event()
+        driver.files.become_leaders(upto, applied.set)
+        await applied.wait()
         make = partial(self._parts.make_broker, driver.recording_fs)
         broker, summary = await trio.to_thread.run_sync(make, abandon_on_cancel=True)
         self._made = broker, summary

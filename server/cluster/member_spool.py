@@ -12,7 +12,7 @@ from staniel.cluster.stream import Record, RecordKind
 from staniel.journal.disk.fs import Fs
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.disk.unsynced_names import UnsyncedNames
-from staniel.server.cluster.copying import CopyTarget
+from staniel.server.cluster.copying import CopyTarget, SpoolSums, drop_cache
 from staniel.server.cluster.member_file import is_ahead
 
 APPLIED_BYTES_MAX = 8 << 20
@@ -23,7 +23,9 @@ UNFIT = (SpoolDiffers, BadRecord, BadPlan)
 
 
 class MemberSpool:
-    """The files of a member that does not lead. Methods raise OSError, JournalFailure, and those of UNFIT."""
+    """The files of a member that does not lead. Once they are open, a thread calls `apply` and what is between it and
+    `keep_tail`. Methods raise OSError, JournalFailure, and those of UNFIT.
+    """
 
     def __init__(self, fs: Fs, paths: SpoolPaths, kept: Kept) -> None:
         self._fs = fs
@@ -31,6 +33,7 @@ class MemberSpool:
         self._kept = kept
         self._followed: FollowerSpool | None = None
         self._copy: CopyTarget | None = None
+        self._sums: SpoolSums | None = None
         self._is_own = False
         """True if the files are not a follower's: this member led, or had them before there was a cluster."""
         self._unsynced_bytes = 0
@@ -50,17 +53,17 @@ class MemberSpool:
             return
         self._followed = FollowerSpool(self._fs, self._paths)
 
-    def apply(self, upto: int) -> None:
-        """Apply the records up to this number."""
+    def apply(self, records: list[Record]) -> None:
+        """Apply records, but for those that the files have."""
         spool = self._followed
         if spool is None:
             if self._copy is None or not self._copy.is_complete:
                 raise SpoolDiffers(f"the files of {self._paths.folder} are not a follower's")
             spool = self._followed = FollowerSpool(self._fs, self._paths)
             self._copy = None
-        for record in self._kept.stream.behind(spool.last.number):
-            if record.place.number > upto:
-                break
+        for record in records:
+            if record.place.number <= spool.last.number:
+                continue
             if (result := spool.apply(record.place, changes_of(record))) is not Applied.APPLIED:
                 raise SpoolDiffers(f"record {record.place.number} behind {spool.last.number}: {result.value}")
             self._unsynced_bytes += len(record.data)
@@ -76,7 +79,9 @@ class MemberSpool:
 
     def begin_copy(self) -> None:
         """Begin to take the files of a leader: pieces follow."""
-        self._followed = None
+        if self._followed is not None:
+            self._followed.close()
+        self._followed = self._sums = None
         self._is_own = False
         self._copy = CopyTarget(self._fs, self._paths)
 
@@ -86,6 +91,12 @@ class MemberSpool:
             self.begin_copy()
         assert self._copy is not None
         self._copy.write(data)
+
+    def sum_files(self, *, is_first: bool) -> tuple[bytes, bool]:
+        """Return the next piece of what a leader must know of the files, and whether it is the last."""
+        if self._sums is None or is_first:
+            self._sums = SpoolSums(self._fs, self._paths, drop_cache)
+        return self._sums.next_piece()
 
     def keep_tail(self, behind: int) -> None:
         """Keep the records behind this number in `damaged/`, before the files lose their effect."""
@@ -98,10 +109,10 @@ class MemberSpool:
         data = b"".join([encode_entry(entry) for entry in entries])
         replace_file(self._fs, f"{folder}/tail.{place.epoch}.{place.number}", data)
 
-    def become_leaders(self, upto: int) -> None:
-        """Apply all records, and leave the files to a server that leads. Files that it led with before have them."""
+    def become_leaders(self, records: list[Record]) -> None:
+        """Apply the last records, and leave the files to a leader. Files with which the member has led have them."""
         if not self._is_own:
-            self.apply(upto)
+            self.apply(records)
         if self._followed is not None:
             self._followed.close()
             self._followed = None

@@ -18,11 +18,12 @@ from staniel.cluster.member import RoleState
 from staniel.server.cluster.member_file import is_ahead
 
 if TYPE_CHECKING:
+    from staniel.server.cluster.disk_calls import DiskCalls
     from staniel.server.cluster.driver import Driver
     from staniel.server.cluster.etcd_link import MemberEntry
     from staniel.server.cluster.leading import LeaderService
 
-CONNECTED = (FollowerState.FOLLOWING, FollowerState.MARKING, FollowerState.COPYING)
+CONNECTED = (FollowerState.FOLLOWING, FollowerState.MARKING, FollowerState.COMPARING, FollowerState.COPYING)
 RETRY_S = 0.3
 TRIM_S = 1.0
 GONE_S = 1.0  # a member of the set without a connection and a lease is taken out after this
@@ -36,13 +37,23 @@ AHEAD_LEASES = 2.0  # a leader that was killed lets others stand first: it would
 
 
 class Supervision:
-    """The timers of one member. `entries`: the members that are alive. `service`: set once it leads."""
+    """The timers of one member. `entries`: the members that are alive. `calls`: those of its disk. `service`: set once
+    it leads.
+    """
 
-    def __init__(self, driver: Driver, entries: dict[bytes, MemberEntry], lease_s: float, report: EventSink) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        entries: dict[bytes, MemberEntry],
+        lease_s: float,
+        report: EventSink,
+        calls: DiskCalls,
+    ) -> None:
         self._driver = driver
         self._entries = entries
         self._lease_s = lease_s
         self._report = report
+        self._calls = calls
         self.service: LeaderService | None = None
         self.has_entries = False
         self._refused: tuple[bytes, int] | None = None
@@ -53,11 +64,11 @@ class Supervision:
         self._greeting: tuple[int, float] | None = None
         """The connection on which a leader has not replied to this member's first words, and since when."""
         self._gone_since: dict[bytes, float] = {}
-        self._progress: dict[int, tuple[tuple[PeerState, int], float]] = {}
+        self._progress: dict[int, tuple[tuple[PeerState, int, int], float]] = {}
         """Of each connection that joins or is copied to: how far that is, and since when."""
         self._lasts: deque[tuple[float, int]] = deque()
-        self._syncing: object = None
-        self._syncing_since = 0.0
+        self._on_disk: dict[object, tuple[object, float]] = {}
+        """By who waits for the disk: the call or the sync that runs, and since when."""
         self._now = 0.0
 
     def note_connect(self, key: Key, *, is_refused: bool) -> None:
@@ -73,7 +84,7 @@ class Supervision:
             self._progress.clear()
             self._lasts.clear()
         self._now = now
-        self._note_syncs(now)
+        self._note_disk(now)
         if now - self._retried_at >= RETRY_S:
             self._retried_at = now
             self._driver.member.retry()
@@ -96,14 +107,19 @@ class Supervision:
         member = self._driver.member
         if is_ahead(self._driver.kept) and member.leader is None and member.follower is None:
             return False
-        return self._syncing is None or self._now - self._syncing_since < self._lease_s / 2
+        return all(self._now - since < self._lease_s / 2 for _, since in self._on_disk.values())
 
-    def _note_syncs(self, now: float) -> None:
-        running: object = self._driver.file.running
-        if running is None and self.service is not None:
-            running = self.service.running_sync
-        if running is None or running is not self._syncing:
-            self._syncing, self._syncing_since = running, now
+    def _note_disk(self, now: float) -> None:
+        """Note what this member waits for: calls of any thread, and syncs that the kernel runs for the loop."""
+        running = self._calls.running.copy()
+        running["member"] = self._driver.file.running
+        if self.service is not None:
+            running["journals"] = self.service.running_sync
+        known, self._on_disk = self._on_disk, {}
+        for whose, call in running.items():
+            if call is not None:
+                before = known.get(whose)
+                self._on_disk[whose] = before if before is not None and before[0] is call else (call, now)
 
     # --- a follower ---
 
@@ -198,7 +214,8 @@ class Supervision:
         for connection, peer in list(leader.peers.items()) if leader is not None else []:
             if peer.state is PeerState.FOLLOWING:
                 continue
-            progress = peer.state, self._driver.links.sent_bytes(connection) // PROGRESS_BYTES
+            compared = peer.heard + self._driver.copies.compared(connection)
+            progress = peer.state, self._driver.links.sent_bytes(connection) // PROGRESS_BYTES, compared
             before, since = known.get(connection, (progress, now))
             if before != progress:
                 since = now

@@ -63,6 +63,18 @@ class Process:
             assert select.select([self.driver.file.fd], [], [], 60)[0]
             self.driver._on_synced(0)
 
+    def end_work(self) -> None:
+        """Wait for the work on the files."""
+        while self.driver.files.running is not None:
+            assert select.select([self.driver.files.fd], [], [], 60)[0]
+            self.driver._on_files_ready(0)
+
+    def end_copies(self) -> None:
+        """Wait until the copies for other members stand still, and the work on this one's files is done."""
+        while self.driver.copies.is_busy or self.driver.files.running is not None:
+            assert select.select([self.driver.reactor.fileno()], [], [], 60)[0]
+            self.driver.reactor.handle_events(0)
+
     def _count_connect(self, leader_id: bytes) -> None:
         self.connects += 1
 
@@ -90,5 +102,4 @@ class Process:
 
     def close(self) -> None:
         """Close what the driver has open."""
-        self.driver.links.close_all()
-        self.driver.file.close()
+        self.driver.close()

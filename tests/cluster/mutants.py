@@ -489,6 +489,34 @@ def bulk_gap() -> Any:
     return all_of(replaced(Leader, "send_piece", send_piece), replaced(Follower, "_end_copy", end_copy))
 
 
+@mutant("trims")
+def trimmed_under_followers() -> Any:
+    """Give up records that followers still need, and go on."""
+
+    def make(right: Any) -> Any:
+        def trim(self: Member, number: int, must: int = 0) -> Any:
+            if self.leader is None:
+                return right(self, number)
+            peers, self.leader.peers = self.leader.peers, {}
+            upto = right(self, number)
+            self.leader.peers = peers
+            return upto
+
+        return trim
+
+    return replaced(Member, "trim", make)
+
+
+@mutant("repairs")
+def compared_by_size() -> Any:
+    """Take what has the same name and size for the same."""
+
+    def make(right: Any) -> Any:
+        return lambda self, row, theirs: any(row[0] == other[0] for other in theirs)
+
+    return replaced(Node, "is_same", make)
+
+
 # --- a member's file ---
 
 

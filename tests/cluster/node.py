@@ -34,7 +34,9 @@ from staniel.cluster.effects import (
     Send,
     ServeClients,
     Stop,
+    SumFiles,
     Sync,
+    TakeSums,
     Transact,
     WritePiece,
 )
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
     from tests.cluster.world import World
 
 PIECES = 2
+Row = tuple[int, int, int, bytes]
+"""A record in a piece: its number, epoch, kind and data."""
 REWRITE = ("write", "sync", "rename", "sync folder")
 """The steps in which a member's file is compacted. A power cut may come between any two."""
 
@@ -77,7 +81,7 @@ class Node:
         self.life = 0
         self.member: Member | None = None
         self.die_after: int | None = None
-        self.is_stopped = False
+        self.is_stopped = self.is_recovering = False
         self.was_cut_off = False
         self.sent_epoch = 0
         self.may_lose = False
@@ -93,6 +97,7 @@ class Node:
         self.syncs: list[RunningSync] = []
         self.held: list[Held] = []
         self.work: list[Effect] = []
+        self.sums: dict[int, set[Row]] = {}
         self.is_stopped = self.was_cut_off = self.has_rotted = False
         self.old_disk: bytearray | None = None  # the member's file before it was renamed over, if that may come back
         self.sent_epoch = 0
@@ -155,6 +160,7 @@ class Node:
         self.syncs.clear()
         self.held.clear()
         self.work.clear()
+        self.sums.clear()
         self.die_after = None
         self.world.lose_connections(self)
 
@@ -252,8 +258,10 @@ class Node:
                 self.world.close(self, connection)
             case ReadKey() | Transact():
                 self.world.ask(self, effect)
-            case Recover() | ReadPiece():
+            case Recover() | ReadPiece() | SumFiles():
                 self.work.append(effect)
+            case TakeSums(connection, data):
+                self.take_sums(connection, data)
             case CloseClients():
                 self.held.clear()
                 self.work.clear()
@@ -277,6 +285,8 @@ class Node:
                 self.world.judge.on_record(self, record)
                 if self.member is not None and self.member.leader is not None:
                     self.files[entry.number] = record
+                    if self.is_recovering:
+                        self.files_disk[entry.number] = record
 
     def apply(self, upto: int) -> None:
         """Apply records to files, each once: guarded by its number."""
@@ -286,19 +296,42 @@ class Node:
 
     def write_piece(self, data: bytes) -> None:
         """Replace a half of the files."""
-        piece, numbers = msgspec.msgpack.decode(data, type=tuple[int, list[tuple[int, int, int, bytes]]])
-        self.files = {number: record for number, record in self.files.items() if number % PIECES != piece}
-        for number, epoch, kind, content in numbers:
+        piece, same, rows = msgspec.msgpack.decode(data, type=tuple[int, set[int], list[Row]])
+        self.files = {
+            number: record for number, record in self.files.items() if number % PIECES != piece or number in same
+        }
+        for number, epoch, kind, content in rows:
             self.files[number] = Record(Place(epoch, number), RecordKind(kind), content)
 
-    def read_piece(self, piece: int) -> bytes:
-        """Return a half of the files, as it is now."""
-        rows = [
+    def read_piece(self, piece: int, theirs: set[Row]) -> bytes:
+        """Return a half of the files, as it is now: which the member has, and the others."""
+        rows = self.rows(piece)
+        same = [row[0] for row in rows if self.is_same(row, theirs)]
+        return msgspec.msgpack.encode((piece, same, [row for row in rows if row[0] not in same]))
+
+    def is_same(self, row: Row, theirs: set[Row]) -> bool:
+        """Tell whether the member has this."""
+        return row in theirs
+
+    def sum_files(self, piece: int) -> bytes:
+        """Return what a half of the files is."""
+        return msgspec.msgpack.encode(self.rows(piece))
+
+    def rows(self, piece: int) -> list[Row]:
+        """Return a half of the files."""
+        return [
             (number, record.place.epoch, int(record.kind), record.data)
             for number, record in sorted(self.files.items())
             if number % PIECES == piece
         ]
-        return msgspec.msgpack.encode((piece, rows))
+
+    def take_sums(self, connection: int, data: bytes) -> None:
+        """Keep what a member says of its files."""
+        self.sums_of(connection).update(msgspec.msgpack.decode(data, type=list[Row]))
+
+    def sums_of(self, connection: int) -> set[Row]:
+        """Return what a member has said of its files on a connection."""
+        return self.sums.setdefault(connection, set())
 
     def answer(self, effect: Answer) -> None:
         """Send the replies that rest on what is answered."""
@@ -329,11 +362,18 @@ class Node:
         self.has_changed = True
         if isinstance(effect, Recover):
             self.apply(effect.upto)
+            self.files_disk = dict(self.files)  # a take-over syncs what it has read and changed before it goes on
+            self.syncs = [sync._replace(files=self.files_disk) for sync in self.syncs]
+            self.is_recovering = True
             self.recover([b"recovery %d" % self.world.next_number() for _ in range(random.choice([0, 0, 1, 2]))])
+        elif isinstance(effect, SumFiles):
+            data, is_last = self.sum_files(effect.piece), effect.piece == PIECES - 1
+            self.member.files_summed(effect.connection, effect.piece, data, is_last=is_last)
         elif isinstance(effect, ReadPiece):
-            data = self.read_piece(effect.piece)
+            data = self.read_piece(effect.piece, self.sums_of(effect.connection))
             self.member.piece_read(effect.connection, effect.piece, data, is_last=effect.piece == PIECES - 1)
         self.carry_out()
+        self.is_recovering = False
 
     def recover(self, changes: list[bytes]) -> None:
         """Tell the member what recovery changes."""

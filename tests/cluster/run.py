@@ -40,6 +40,9 @@ PROFILES = {
     "restore-2": Profile(restores=4, disks=0, lazy=0, min_in_sync=2),
     "rewrites": Profile(rewrites=5, power_cuts=6, disks=0),
     "rot": Profile(rots=20, rewrites=4, kills=6, disks=0, lazy=0, set_up=100),
+    "trims": Profile(
+        kills=2, power_cuts=0, disks=4, take_outs=2, trims=60, writes=80, lazy=0, steps=500, min_in_sync=1
+    ),
     "lost-key": Profile(lost_keys=2, disks=0),
 }
 UNJUDGED = ("copies", "restore-1", "restore-2", "lost-key")
@@ -164,7 +167,8 @@ def trim(node: Node, random: Random) -> None:
     upto = node.kept.stream.base.number
     while upto + 1 in node.files_disk and node.files_disk[upto + 1].place.epoch == node.kept.stream.epoch_of(upto + 1):
         upto += 1
-    node.member.trim(random.randint(0, upto))
+    number = random.randint(0, upto)
+    node.member.trim(number, random.choice([0, 0, 0, number]))
     node.carry_out()
 
 

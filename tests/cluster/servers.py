@@ -10,11 +10,13 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from staniel.cluster.key import Key, decode_key, encode_key, prefix_of
 from staniel.cluster.spool_names import SpoolPaths
 from staniel.journal.disk.os_fs import OsFs
 from tests.cluster.etcd_process import EtcdProcess, started
@@ -23,6 +25,7 @@ from tests.support.process import die_with_the_tests, until
 from tests.support.transcripts import free_port
 
 SECONDS_MAX = 180.0
+KEY_NAME = prefix_of("test") + b"leader"
 
 
 class MemberServer:
@@ -42,6 +45,7 @@ class MemberServer:
         )
         self.log = folder / f"{name}.log"
         self.wires: list[Wire] = []
+        self._id = ""
         self._child: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -104,7 +108,9 @@ class MemberServer:
 
     @property
     def member_id(self) -> str:
-        return str(self.status.get("id", ""))
+        """Its id. One that is stopped by a signal has told it before."""
+        self._id = self._id or str(self.status.get("id", ""))
+        return self._id
 
     @property
     def files(self) -> dict[str, bytes]:
@@ -190,6 +196,19 @@ class Servers:
 
     def __getitem__(self, at: int) -> MemberServer:
         return self.members[at]
+
+    @property
+    def key(self) -> Key:
+        """The key in etcd."""
+        (held,) = self.etcd.call("kv/range", key=b64encode(KEY_NAME).decode())["kvs"]  # type: ignore[misc,attr-defined]
+        key = decode_key(b64decode(held["value"]))
+        assert isinstance(key, Key), key
+        return key
+
+    def elect(self, member: MemberServer) -> None:
+        """Write the key as a candidate does, or a leader that hands over: this member leads the next epoch."""
+        key = self.key.led_by(bytes.fromhex(member.member_id), f"127.0.0.1:{member.port}")
+        self.etcd.call("kv/put", key=b64encode(KEY_NAME).decode(), value=b64encode(encode_key(key)).decode())
 
     def told(self) -> str:
         """All logs, for a test that fails."""

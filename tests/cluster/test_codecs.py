@@ -52,6 +52,8 @@ BODIES: st.SearchStrategy[Any] = st.one_of(
     st.builds(messages.CopyEnds, NUMBERS),
     st.builds(messages.Records, NUMBERS, NUMBERS, ROWS, NUMBERS),
     st.builds(messages.Acknowledge, NUMBERS, NUMBERS),
+    st.builds(messages.TellFiles),
+    st.builds(messages.OwnFiles, DATA, st.booleans()),
 )
 MESSAGES = st.builds(Message, IDS, IDS, NUMBERS, BODIES)
 KEYS = st.builds(
@@ -62,7 +64,7 @@ KEYS = st.builds(
 
 def test_every_kind_of_message_is_drawn() -> None:
     drawn = {Bodies.__args__.index(kind) for kind in Bodies.__args__}
-    assert len(drawn) == 8, "draw the new kind in BODIES of this file"
+    assert len(drawn) == 10, "draw the new kind in BODIES of this file"
 
 
 @given(st.lists(MESSAGES, max_size=5), st.lists(st.integers(1, 60), max_size=20))

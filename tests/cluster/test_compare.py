@@ -8,15 +8,16 @@ import pytest
 
 from staniel.cluster import compare
 from staniel.cluster.compare import (
+    SUM_BYTES,
     BadPlan,
     CopiedPart,
     CopyPlan,
     FileToSum,
     SpoolCopy,
-    SummedFile,
+    Sums,
     files_to_sum,
     hold_files,
-    plan_copy,
+    plan_parts,
     sum_files,
 )
 from staniel.cluster.follower_spool import Applied, FollowerSpool, SpoolDiffers
@@ -32,8 +33,18 @@ from tests.cluster.spools import EPOCH, FollowedWorld, contents, empty_disk, eve
 PATHS = SpoolPaths("s")
 
 
-def summed(fs: Fs, files: list[FileToSum]) -> list[SummedFile]:
-    return [file for file in sum_files(fs, files) if file is not None]
+def summed(fs: Fs, files: list[FileToSum]) -> Sums:
+    sums = Sums()
+    for part in sum_files(fs, files):
+        if part is not None:
+            sums.add(part)
+    return sums
+
+
+def plan_of(leader: Fs, held: list[FileToSum], member: Fs) -> CopyPlan:
+    theirs = files_to_sum(member, PATHS)
+    parts = [part for part in plan_parts(leader, held, summed(member, theirs)) if part is not None]
+    return CopyPlan(parts, sorted({file.name for file in theirs} - {file.name for file in held}))
 
 
 def spool_with(files: dict[str, bytes]) -> Disk:
@@ -48,7 +59,7 @@ def spool_with(files: dict[str, bytes]) -> Disk:
 
 def copy(leader: Disk, held: list[FileToSum], member: Disk, place: Place) -> CopyPlan:
     """Make the member's spool what the leader holds."""
-    plan = plan_copy(summed(leader, held), summed(member, files_to_sum(member, PATHS)))
+    plan = plan_of(leader, held, member)
     target = SpoolCopy(member, PATHS, plan)
     paths = {file.name: file.path for file in held}
     for part in plan.parts:
@@ -68,12 +79,12 @@ def test_a_plan_has_what_differs_from_the_first_chunk_that_does() -> None:
     same = {"q.1": b"1" * 25, "q.2": b""}
     leader = spool_with({**same, "q": b"a" * 25, "r": b"b" * 30, "t": b"c" * 12, "new": b"n", "none": b""})
     member = spool_with({**same, "q": b"a" * 31, "r": b"b" * 19 + b"x" + b"b" * 10, "t": b"c" * 11, "old": b"o"})
-    plan = plan_copy(summed(leader, files_to_sum(leader, PATHS)), summed(member, files_to_sum(member, PATHS)))
+    plan = plan_of(leader, files_to_sum(leader, PATHS), member)
     assert plan.parts == [
-        CopiedPart("new", 0, 1), CopiedPart("none", 0, 0), CopiedPart("q", 20, 25), CopiedPart("r", 10, 30),
-        CopiedPart("t", 10, 12),
+        CopiedPart("new", 0, 1), CopiedPart("none", 0, 0), CopiedPart("q", 20, 25), CopiedPart("q.1", 25, 25),
+        CopiedPart("q.2", 0, 0), CopiedPart("r", 10, 30), CopiedPart("t", 11, 12),
     ]  # fmt: skip
-    assert plan.removals == ["old"] and plan.bytes == 28
+    assert plan.removals == ["old"]
     copy(leader, files_to_sum(leader, PATHS), member, Place(1, 1))
     assert contents(member, PATHS) == contents(leader, PATHS)
 
@@ -152,7 +163,18 @@ def test_pieces_and_plans_that_do_not_fit_are_refused() -> None:
     assert FollowerSpool(disk, PATHS).apply(Place(1, 2), record) is Applied.APPLIED
 
 
-def test_a_file_that_became_shorter_is_an_error() -> None:
-    disk = spool_with({"q": b"abc"})
+def test_a_file_of_the_leader_that_became_shorter_is_an_error() -> None:
+    disk, member = spool_with({"q": b"abc"}), spool_with({"q": b"abcd"})
     with pytest.raises(OSError, match="shorter"):
-        summed(disk, [FileToSum("q", "s/q", 4)])
+        plan_of(disk, [FileToSum("q", "s/q", 4)], member)
+
+
+@pytest.mark.usefixtures("_small_chunks")
+def test_a_large_file_is_summed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compare, "SUMS_MAX", 2)
+    disk = spool_with({"q": b"x" * 45, "r": b"y" * 40})
+    parts = [part for part in sum_files(disk, files_to_sum(disk, PATHS)) if part is not None]
+    assert [(part.name, len(part.sums) // SUM_BYTES) for part in parts] == [
+        ("q", 2), ("q", 2), ("q", 1), ("r", 2), ("r", 2), ("r", 0),
+    ]  # fmt: skip
+    assert plan_of(disk, files_to_sum(disk, PATHS), disk).parts == [CopiedPart("q", 45, 45), CopiedPart("r", 40, 40)]

@@ -1,28 +1,238 @@
-"""The pieces of a copy: every one fits into a message, whatever files a spool has."""
+"""The pieces of a copy: every one fits into a message, and they bring over what a member lacks, whatever it has."""
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
+from staniel.cluster import compare
+from staniel.cluster.compare import BadPlan, Sums
+from staniel.cluster.follower_spool import FollowerSpool, SpoolDiffers
 from staniel.cluster.messages import PIECE_BYTES_MAX
 from staniel.cluster.places import Place
 from staniel.cluster.spool_names import SpoolPaths
-from staniel.server.cluster.copying import CopySource, CopyTarget
+from staniel.journal.disk.fs import Fs
+from staniel.server.cluster import copying
+from staniel.server.cluster.copying import CopySource, CopyTarget, SpoolSums, read_sums
+from staniel.sim.disk.disk import Disk, PowerCut
+from staniel.sim.disk.durable import Crash
 from tests.cluster.spools import contents, empty_disk
+
+PATHS = SpoolPaths("s")
+NAMES = ("q", "q.1", "r", "s", "t~~2", ".staniel/paused", ".staniel/undo/7")
+
+
+def ignore(path: str) -> None:
+    """Keep what was read of a file."""
+
+
+def sums_of(fs: Fs) -> Sums:
+    """What a member tells of its files, in pieces that a message takes."""
+    sums, summing, is_last = Sums(), SpoolSums(fs, PATHS, ignore), False
+    while not is_last:
+        piece, is_last = summing.next_piece()
+        assert len(piece) <= PIECE_BYTES_MAX and read_sums(sums, piece)
+    return sums
+
+
+def pieces_of(source: CopySource) -> list[bytes]:
+    pieces, is_last = [], False
+    while not is_last:
+        if (read := source.next_piece()) is not None:
+            piece, is_last = read
+            pieces.append(piece)
+    source.close()
+    return pieces
+
+
+def copy(leader: Fs, member: Fs) -> int:
+    """Make the member's spool the leader's. Return how many bytes that took."""
+    pieces = pieces_of(CopySource(leader, PATHS, "member-1", Place(1, 1), sums_of(member)))
+    target = CopyTarget(member, PATHS)
+    for piece in pieces:
+        assert len(piece) <= PIECE_BYTES_MAX
+        target.write(piece)
+    assert target.is_complete
+    return sum(map(len, pieces))
+
+
+def write(disk: Fs, name: str, data: bytes) -> None:
+    path = PATHS.path_of(name)
+    disk.make_folder(path.rpartition("/")[0])
+    file = disk.append(path)
+    if file.size:
+        disk.truncate(path, 0)
+    file.close()
+    file = disk.append(path)
+    file.write(data)
+    file.close()
+
+
+def spool_with(files: dict[str, bytes]) -> Disk:
+    disk = empty_disk("s/.staniel")
+    for name, data in files.items():
+        write(disk, name, data)
+    disk.sync_all("")
+    return disk
 
 
 @pytest.mark.parametrize(("count", "name_bytes", "size"), [(6000, 200, 10), (1500, 20, 0), (3, 10, 700_000)])
 def test_a_spool_is_copied_in_pieces_that_a_message_takes(count: int, name_bytes: int, size: int) -> None:
-    ours, theirs, paths = empty_disk("s/.staniel"), empty_disk("s/.staniel"), SpoolPaths("s")
+    ours, theirs = empty_disk("s/.staniel"), empty_disk("s/.staniel")
     for number in range(count):
         file = ours.append(f"s/{number:0{name_bytes}}")
         file.write(b"x" * size)
         file.close()
-    source, target = CopySource(ours, paths, "member-1", Place(1, 1)), CopyTarget(theirs, paths)
-    sizes, is_last = [], False
-    while not is_last:
-        piece, is_last = source.next_piece()
-        sizes.append(len(piece))
+    copy(ours, theirs)
+    assert contents(theirs, PATHS) == contents(ours, PATHS)
+    assert copy(ours, theirs) < count * (name_bytes + 40) + 1000
+
+
+def test_a_member_that_has_all_but_an_end_gets_the_end_alone() -> None:
+    files = {f"q{number}": Random(number).randbytes(3 << 20) for number in range(4)}
+    leader = spool_with({**files, "log": b"begin" * 1000 + b"more" * 250})
+    member = spool_with({**files, "log": b"begin" * 1000, "q2": files["q2"] + b"a tail that nobody acknowledged"})
+    assert copy(leader, member) < 2500
+    assert contents(member, PATHS) == contents(leader, PATHS)
+
+
+def any_files(chance: Random) -> dict[str, bytes]:
+    return {
+        name: chance.randbytes(chance.randrange(120)) for name in chance.sample(NAMES, chance.randrange(len(NAMES)))
+    }
+
+
+def any_likeness(chance: Random, files: dict[str, bytes]) -> dict[str, bytes]:
+    """Files like these: some are the same, cut, longer, damaged, gone, or others."""
+    likes = any_files(chance)
+    for name, data in files.items():
+        like = bytearray(data[: chance.choice([len(data), chance.randrange(len(data) + 1)])])
+        if chance.randrange(3) == 0:
+            like += chance.randbytes(chance.randrange(40))
+        if like and chance.randrange(3) == 0:
+            like[chance.randrange(len(like))] ^= 1
+        if chance.randrange(6):
+            likes[name] = bytes(like)
+    return likes
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_a_member_has_it_gets_the_files_of_its_leader(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compare, "CHUNK_BYTES", 16)
+    monkeypatch.setattr(compare, "SUMS_MAX", 3)
+    monkeypatch.setattr(copying, "SLICE_CHUNKS", 2)
+    monkeypatch.setattr(copying, "PIECE_BYTES", 100)
+    chance = Random(seed)
+    files = any_files(chance)
+    leader, member = spool_with(files), spool_with(any_likeness(chance, files))
+    copy(leader, member)
+    assert contents(member, PATHS) == contents(leader, PATHS) == files
+    left = member.crash(Crash.DROP)
+    assert FollowerSpool(left, PATHS).last == (1, 1) and contents(left, PATHS) == files
+
+
+def test_a_member_that_is_killed_amid_a_copy_begins_anew_with_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compare, "CHUNK_BYTES", 16)
+    monkeypatch.setattr(copying, "PIECE_BYTES", 40)
+    files = {"q": b"a" * 100, "r": b"b" * 100, "s": b"c" * 50}
+    had = {"q": b"a" * 70 + b"tail", "s": b"c" * 50, "t": b"d"}
+    whole = spool_with(had)
+    whole.log.clear()
+    copy(spool_with(files), whole)
+    assert len(whole.log) > 15
+    for stop in range(len(whole.log)):
+        member = spool_with(had)
+        member.log.clear()
+        member.stop_at = stop
+        with pytest.raises(PowerCut):
+            copy(spool_with(files), member)
+        left = member.crash(Crash.KEEP if stop % 2 else Crash.DROP)
+        try:
+            FollowerSpool(left, PATHS)
+        except SpoolDiffers:
+            left = left.crash(Crash.KEEP)
+            copy(spool_with(files), left)
+        assert contents(left.crash(Crash.DROP), PATHS) == files, stop
+
+
+def test_files_that_change_at_the_leader_meanwhile_are_those_of_the_moment_at_which_they_were_held() -> None:
+    files = {"q": b"a" * 100, "r": b"b" * 100, "s": b"c" * 100, ".staniel/paused": b"old"}
+    leader, member = spool_with(files), spool_with({"q": b"a" * 90, "r": b"x"})
+    source = CopySource(leader, PATHS, "member-1", Place(1, 1), sums_of(member))
+    leader.append("s/q").write(b"appended")
+    leader.remove("s/r")
+    leader.rename("s/s", "s/t")
+    write(leader, ".staniel/paused", b"new")
+    target = CopyTarget(member, PATHS)
+    for piece in pieces_of(source):
         target.write(piece)
-    assert max(sizes) <= PIECE_BYTES_MAX
-    assert target.is_complete and contents(theirs, paths) == contents(ours, paths)
+    assert contents(member, PATHS) == files
+
+
+def test_a_file_of_the_leader_that_is_cut_meanwhile_ends_the_copy() -> None:
+    leader = spool_with({"q": b"a" * 100})
+    source = CopySource(leader, PATHS, "member-1", Place(1, 1), sums_of(spool_with({"q": b"a" * 100})))
+    leader.truncate("s/q", 10)
+    with pytest.raises(OSError, match="shorter"):
+        pieces_of(source)
+
+
+@pytest.mark.parametrize("left", [50, 0, -1])
+def test_a_file_that_was_cut_or_removed_after_it_was_summed_ends_the_copy(left: int) -> None:
+    files = {"q": b"a" * 100, "r": b"b"}
+    member = spool_with(files)
+    (piece,) = pieces_of(CopySource(spool_with(files), PATHS, "member-1", Place(1, 1), sums_of(member)))
+    if left >= 0:
+        member.truncate("s/q", left)
+    else:
+        member.remove("s/q")
+    with pytest.raises(BadPlan):
+        CopyTarget(member, PATHS).write(piece)
+
+
+def test_the_sums_are_those_of_the_disk_and_not_of_what_the_system_has_read_or_could_not_write() -> None:
+    """After a sync that failed, the page cache has bytes that the disk has not, and later syncs say nothing of them."""
+    files = {"q": b"a" * 100, "r": b"b" * 100}
+    leader, member = spool_with(files), spool_with(files)
+    sums, summing, is_last = (
+        Sums(),
+        SpoolSums(member, PATHS, lambda path: write(member, "q", b"a" * 50 + b"?" * 50)),
+        False,
+    )
+    while not is_last:
+        piece, is_last = summing.next_piece()
+        read_sums(sums, piece)
+    target = CopyTarget(member, PATHS)
+    for piece in pieces_of(CopySource(leader, PATHS, "member-1", Place(1, 1), sums)):
+        target.write(piece)
+    assert contents(member, PATHS) == files
+
+
+def test_a_file_that_vanishes_while_it_is_summed_is_copied() -> None:
+    files = {"q": b"a" * 100, "r": b"b" * 100}
+    leader, member = spool_with(files), spool_with(files)
+    summing, sums, is_last = SpoolSums(member, PATHS, lambda path: path != "s/r" or member.remove(path)), Sums(), False
+    while not is_last:
+        piece, is_last = summing.next_piece()
+        read_sums(sums, piece)
+    assert sums.of("r") == (0, b"") and sums.of("q")[0] == 100
+    target = CopyTarget(member, PATHS)
+    for piece in pieces_of(CopySource(leader, PATHS, "member-1", Place(1, 1), sums)):
+        target.write(piece)
+    assert contents(member, PATHS) == files
+
+
+def test_a_member_whose_sync_has_failed_gets_all_files() -> None:
+    files = {"q": b"a" * 100_000}
+    leader, member = spool_with(files), spool_with({**files, ".staniel/failed_sync": b""})
+    assert copy(leader, member) > 100_000
+    assert contents(member, PATHS) == files
+
+
+def test_sums_that_are_none_or_too_many_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copying, "SUMS_BYTES_MAX", 100)
+    sums = Sums()
+    assert not read_sums(sums, b"\xc1") and not read_sums(sums, b"\x91\x01") and read_sums(sums, b"\x90")
+    piece, _ = SpoolSums(spool_with({f"q{number}": b"x" for number in range(10)}), PATHS, ignore).next_piece()
+    assert not read_sums(sums, piece)

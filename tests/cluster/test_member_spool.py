@@ -10,6 +10,8 @@ import pytest
 from staniel.cluster.durable import ALL_FIXED, Fixed
 from staniel.cluster.follower_spool import SpoolDiffers
 from staniel.cluster.leader import LeaderState
+from staniel.cluster.spool_names import SpoolPaths
+from staniel.cluster.stream import Record
 from staniel.journal.disk.os_fs import OsFs
 from staniel.server.cluster.driver import MustBeginAnew
 from staniel.server.cluster.member_file import MemberFile, is_ahead
@@ -37,30 +39,33 @@ def test_a_leader_that_is_deposed_before_it_serves_begins_anew_and_says_what_its
     assert is_ahead(kept) or kept.fixed == 2
 
 
+def records_of(paths: SpoolPaths) -> list[Record]:
+    """The records that a member has kept."""
+    return list(MemberFile(OsFs(), paths.own).kept.stream.behind(0))
+
+
 def test_records_are_not_applied_to_files_that_are_no_followers(tmp_path: Path) -> None:
     paths = write_member(tmp_path, *FOLLOWED, Fixed(ALL_FIXED))
     spool = MemberSpool(OsFs(), paths, MemberFile(OsFs(), paths.own).kept)
     spool.open()
     with pytest.raises(SpoolDiffers):
-        spool.apply(2)
-    spool.become_leaders(2)
+        spool.apply(records_of(paths))
+    spool.become_leaders(records_of(paths))
 
 
 def test_files_that_were_left_to_a_leader_take_no_records(tmp_path: Path) -> None:
     paths = write_member(tmp_path, *FOLLOWED)
     spool = MemberSpool(OsFs(), paths, MemberFile(OsFs(), paths.own).kept)
     spool.open()
-    spool.become_leaders(2)
+    spool.become_leaders(records_of(paths))
     assert tmp_path.joinpath("q").read_bytes() == b"item"
     with pytest.raises(SpoolDiffers):
-        spool.apply(2)
+        spool.apply(records_of(paths))
 
 
 def test_a_gap_before_the_kept_records_is_an_error(tmp_path: Path) -> None:
     paths = write_member(tmp_path, *FOLLOWED)
-    kept = MemberFile(OsFs(), paths.own).kept
-    spool = MemberSpool(OsFs(), paths, kept)
+    spool = MemberSpool(OsFs(), paths, MemberFile(OsFs(), paths.own).kept)
     spool.open()
-    kept.stream.forget(1)
     with pytest.raises(SpoolDiffers, match="missing"):
-        spool.apply(2)
+        spool.apply(records_of(paths)[1:])

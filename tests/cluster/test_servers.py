@@ -12,6 +12,8 @@ from staniel.client.blocking.multi import MultiClient
 from tests.cluster.servers import MemberServer, Servers, cluster
 from tests.support.transcripts import free_port
 
+QUEUES = 2000  # are recovered in some tenths of a second
+
 pytestmark = [pytest.mark.programs("etcd"), pytest.mark.slow]
 
 
@@ -290,3 +292,62 @@ def test_a_leader_serves_on_without_etcd(tmp_path: Path) -> None:
         servers.wait_for(lambda: leader.status["etcd"], "the leader knows that etcd is gone")
         assert wire.put("jobs", "b") == "STORED"
         assert wire.drain("jobs") == ["a", "b"]
+
+
+def assert_has_all(servers: Servers, member: MemberServer, items: list[str]) -> None:
+    """The member leads, is given the lead otherwise, and has these items and no others."""
+    leader = servers.leader
+    assert leader is not None
+    if leader is not member:
+        servers.wait_for(lambda: leader.call("/cluster/handover", {"to": member.name})[0] == 202, "the order is taken")
+        assert take_over(servers, leader) is member
+    servers.wait_for(lambda: member.wire().put("jobs", "last") == "STORED", "a put at the new leader")
+    assert member.wire().drain("jobs") == [*items, "last"]
+
+
+def test_a_leader_that_is_deposed_while_it_promises_applies_as_a_follower_what_was_acknowledged(tmp_path: Path) -> None:
+    """Both elections come at once, when it is woken: it begins to lead an epoch, and the next one is another's."""
+    with cluster(tmp_path) as servers:
+        old = servers.form()
+        deposed, heir = others(servers, old)
+        assert deposed.member_id and heir.member_id
+        wire = old.wire()
+        assert [wire.put("jobs", f"{number}") for number in range(20)] == ["STORED"] * 20
+        servers.wait_until_same()
+        deposed.signal(signal.SIGSTOP)
+        servers.elect(deposed)
+        servers.elect(heir)
+        deposed.signal(signal.SIGCONT)
+        servers.wait_for(lambda: servers.leader is heir, "the second election")
+        servers.wait_until_whole()
+        items = [f"{number}" for number in range(20)]
+        new = heir.wire()
+        servers.wait_for(lambda: heir.wire().put("jobs", "20") == "STORED", "a put at the new leader")
+        assert new.get("jobs") == "0"
+        assert_has_all(servers, deposed, [*items[1:], "20"])
+        servers.wait_until_whole()
+        assert_same_files(servers)
+
+
+def test_a_leader_that_is_still_in_recovery_is_deposed_by_an_election_and_nothing_is_lost(tmp_path: Path) -> None:
+    with cluster(tmp_path) as servers:
+        old = servers.form()
+        slow, heir = others(servers, old)
+        assert slow.member_id and heir.member_id
+        wire = old.wire()
+        items = [f"{number}" for number in range(20)]
+        assert [wire.put("jobs", item) for item in items] == ["STORED"] * 20
+        wire.say("".join([f"set queue{number} 0 0 1\nx\n" for number in range(QUEUES)]))
+        assert [wire.line() for _ in range(QUEUES)] == ["STORED"] * QUEUES
+        servers.wait_until_same()
+        servers.elect(slow)
+        servers.wait_for(lambda: slow.role == "taking over", "it recovers its spool")
+        slow.signal(signal.SIGSTOP)  # its lease ends, and the other one stands
+        servers.wait_for(lambda: servers.key.leader_id.hex() == heir.member_id, "an election")
+        slow.signal(signal.SIGCONT)
+        servers.wait_for(lambda: servers.leader is heir, "a take-over")
+        assert "cluster.leads" not in slow.lines
+        servers.wait_until_whole()
+        assert_has_all(servers, slow, items)
+        servers.wait_until_whole()
+        assert_same_files(servers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -15,8 +16,10 @@ from staniel.cluster.effects import Transact
 from staniel.cluster.follower import FollowerState
 from staniel.cluster.key import Key
 from staniel.cluster.leader import PeerState
-from staniel.cluster.messages import GREETING, Hello, Message, encode_message
+from staniel.cluster.messages import GREETING, Bodies, Hello, Message, OwnFiles, encode_message
+from staniel.server.cluster.disk_calls import DiskCalls
 from staniel.server.cluster.etcd_link import MemberEntry
+from staniel.server.cluster.member_file import FileSync
 from staniel.server.cluster.supervision import GREETING_S, PROGRESS_BYTES, PROGRESS_LEASES, Supervision
 from tests.cluster.driven import CLUSTER, FOLLOWED, A, B, C, Process, ignore, key, write_member
 
@@ -31,7 +34,8 @@ class Supervised(Process):
     def __init__(self, folder: Path, *, is_ahead: bool = False) -> None:
         super().__init__(write_member(folder, *FOLLOWED, *([Fixed(ALL_FIXED)] if is_ahead else [])))
         self.entries = dict.fromkeys((A, B, C), ENTRY)
-        self.supervision = Supervision(self.driver, self.entries, LEASE_S, ignore)
+        self.calls = DiskCalls()
+        self.supervision = Supervision(self.driver, self.entries, LEASE_S, ignore, self.calls)
         self.supervision.has_entries = True
         self.now = 0.0
 
@@ -126,16 +130,24 @@ def test_a_connection_on_which_the_leader_does_not_reply_is_ended(member: Superv
         assert not member.driver.links.has(number) and member.connects > connects
 
 
-def joining(member: Supervised, member_id: bytes, folder: Path) -> tuple[int, socket.socket]:
-    """Have a half-copied member greet this leader of a spool of 8 MB; return its connection."""
+def joining(member: Supervised, member_id: bytes, folder: Path, *said: Bodies) -> tuple[int, socket.socket]:
+    """Have a half-copied member greet this leader of a spool of 8 MB, and say more; return its connection."""
     member.lead()
     with folder.joinpath("big").open("wb") as file:
         file.truncate(8 << 20)
     ours, theirs = socket.socketpair()
     number = member.driver.links.add(ours)
-    theirs.sendall(GREETING + encode_message(Message(CLUSTER, member_id, 2, Hello((), 0, 0, True))))
-    member.driver.reactor.handle_events(0)
+    theirs.sendall(GREETING)
+    for body in (Hello((), 0, 0, True), *said):
+        say(member, theirs, member_id, body)
     return number, theirs
+
+
+def say(member: Supervised, theirs: socket.socket, member_id: bytes, body: Bodies) -> None:
+    """Send this leader a message, and let it do what follows."""
+    theirs.sendall(encode_message(Message(CLUSTER, member_id, 2, body)))
+    member.driver.reactor.handle_events(0)
+    member.end_copies()
 
 
 def step(member: Supervised, seconds: float) -> None:
@@ -146,11 +158,19 @@ def step(member: Supervised, seconds: float) -> None:
         member.supervision.look_after(member.now)
 
 
-@pytest.mark.parametrize(("member_id", "state"), [(A, PeerState.LEAVING), (STRANGER, PeerState.COPYING)])
+@pytest.mark.parametrize(
+    ("member_id", "said", "state"),
+    [
+        (A, [], PeerState.LEAVING),
+        (STRANGER, [], PeerState.COMPARING),
+        (STRANGER, [OwnFiles(b"", False)], PeerState.COMPARING),
+        (STRANGER, [OwnFiles(b"", True)], PeerState.COPYING),
+    ],
+)
 def test_a_member_that_joins_and_gets_no_further_is_disconnected(
-    member_id: bytes, state: PeerState, member: Supervised, tmp_path: Path
+    member_id: bytes, said: list[Bodies], state: PeerState, member: Supervised, tmp_path: Path
 ) -> None:
-    number, theirs = joining(member, member_id, tmp_path)
+    number, theirs = joining(member, member_id, tmp_path, *said)
     leader = member.driver.member.leader
     assert leader is not None and leader.peers[number].state is state
     with theirs:
@@ -161,7 +181,7 @@ def test_a_member_that_joins_and_gets_no_further_is_disconnected(
 
 
 def test_a_member_that_takes_a_copy_slowly_is_not_disconnected(member: Supervised, tmp_path: Path) -> None:
-    number, theirs = joining(member, STRANGER, tmp_path)
+    number, theirs = joining(member, STRANGER, tmp_path, OwnFiles(b"", True))
     leader = member.driver.member.leader
     assert leader is not None
     with theirs:
@@ -170,4 +190,65 @@ def test_a_member_that_takes_a_copy_slowly_is_not_disconnected(member: Supervise
             for _ in range(16):
                 theirs.recv(PROGRESS_BYTES // 8)
                 member.driver.reactor.handle_events(0)
+                member.end_copies()
         assert leader.peers[number].state is PeerState.COPYING
+
+
+def test_a_member_that_sums_its_files_slowly_is_not_disconnected(member: Supervised, tmp_path: Path) -> None:
+    number, theirs = joining(member, STRANGER, tmp_path)
+    leader = member.driver.member.leader
+    assert leader is not None
+    with theirs:
+        for _ in range(6):
+            step(member, PROGRESS_LEASES * LEASE_S - 1)
+            say(member, theirs, STRANGER, OwnFiles(b"", False))
+        assert leader.peers[number].state is PeerState.COMPARING
+
+
+def test_a_member_whose_sums_cannot_be_read_is_disconnected(member: Supervised, tmp_path: Path) -> None:
+    number, theirs = joining(member, STRANGER, tmp_path, OwnFiles(b"nothing that is encoded", False))
+    with theirs:
+        assert not member.driver.links.has(number)
+
+
+class RunningSync:
+    """A leader whose journals are being synced, on another disk than the member's file."""
+
+    running_sync: object = None
+
+
+def test_a_member_whose_journals_hang_renews_no_lease_although_its_own_file_is_synced(member: Supervised) -> None:
+    member.lead()
+    service = RunningSync()
+    member.supervision.service = service  # type: ignore[assignment]
+    for hung in (None, object()):
+        service.running_sync = hung
+        for _ in range(round(10 * LEASE_S)):
+            member.now += 0.1
+            member.driver.file._running = FileSync(member.driver.file._file, 1)  # each time another one
+            member.supervision.look_after(member.now)
+        assert member.supervision.is_alive() is (hung is None)
+    member.driver.file._running = None
+
+
+def test_a_member_whose_disk_hangs_in_any_thread_renews_no_lease(member: Supervised) -> None:
+    begun, goes_on, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def recover() -> None:
+        with member.calls.noted():
+            with member.calls.noted():
+                pass  # a call within, as a read of a file whose folder is being made
+            begun.set()
+            goes_on.wait(60)
+        ended.set()
+
+    threading.Thread(target=recover, daemon=True).start()
+    assert begun.wait(60)
+    step(member, 0.1)
+    assert member.supervision.is_alive()
+    step(member, LEASE_S / 2)
+    assert not member.supervision.is_alive()
+    goes_on.set()
+    assert ended.wait(60)
+    step(member, 0.1)
+    assert member.supervision.is_alive()

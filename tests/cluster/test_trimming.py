@@ -94,10 +94,9 @@ def test_a_member_gives_up_rounds_without_data(monkeypatch: pytest.MonkeyPatch, 
     for number in range(1, 101):
         assert driver.kept.apply(Appended(1, number, RecordKind.EMPTY, b""))
     asked: list[int] = []
-    monkeypatch.setattr(driver.member, "trim", asked.append)
-    monkeypatch.setattr(driver.spool, "sync", lambda: 90)
-    driver.trim()
-    monkeypatch.setattr(driver.spool, "sync", lambda: 50)
-    driver.trim()
+    monkeypatch.setattr(driver.member, "trim", lambda number, must: asked.append(number))
+    for durable in (90, 50):
+        driver.files.durable = durable
+        driver.trim()
     assert asked == [60, 50]
-    driver.file.close()
+    driver.close()

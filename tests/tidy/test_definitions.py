@@ -38,11 +38,6 @@ EXCEPTIONS = {
     "DeadLetter": "all of its fields are put as JSON",
     "Etcd": "servers of a cluster will call it; there are none yet",
     "Watch.next_news": "likewise",
-    "plan_copy": "likewise, for a member that joins",
-    "SpoolCopy": "likewise",
-    "hold_files": "likewise",
-    "files_to_sum": "likewise",
-    "sum_files": "likewise",
 }
 """What looks unused, and why it stays: `Class.member`, a name at the top of a module, or a whole class."""
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 
 from staniel.pipeline.sources.connection import BlockingConnection, ServerRefused
@@ -20,6 +21,7 @@ from staniel.pipeline.sources.row_keys import KeysForgotten, RowKeys
 from staniel.pipeline.sources.sink import QueueFull, WindowWriter, put_all
 from staniel.protocol.client.replies import Answer
 from staniel.protocol.memcache import requests as memcache
+from tests.pipeline.slow_workers import retried
 from tests.pipeline.test_drain import server_address
 from tests.pipeline.test_live_source import taken
 from tests.support.process import running
@@ -267,6 +269,45 @@ def test_a_column_of_keys_is_what_other_clients_would_send(tmp_path: Path) -> No
         ended = keyed(address, ["order-3/x", "order-4", "order-2"], ["c", "d", "b"])
         assert (ended.stored, ended.repeated) == (1, 2)
         assert stored(address) == Counter("abcd")
+
+
+def test_a_stream_that_spark_repeats_is_stored_once_by_its_keys_alone(spark: SparkSession, tmp_path: Path) -> None:
+    """The driver dies between the last task and the note of the batch; the notes of the sink are lost, too."""
+    with running(tmp_path / "server") as server:
+        table = spark.createDataFrame([[value] for value in VALUES], "value string")
+        table.coalesce(1).write.parquet(str(tmp_path / "in"))
+        options = {"servers": server_address(server), "queue": "jobs", "txnAppId": "copy", "windowItems": "10"}
+
+        def run() -> None:
+            source = spark.readStream.schema("value string").parquet(str(tmp_path / "in"))
+            sink = source.writeStream.format("staniel").options(**options).trigger(availableNow=True)
+            sink.option("checkpointLocation", str(tmp_path / "ck")).start().awaitTermination()
+
+        retried(run)
+        assert list((tmp_path / "ck" / "staniel-sink").iterdir())
+        for lost in (("commits",), ("commits", "staniel-sink")):
+            for path in [path for place in lost for path in (tmp_path / "ck" / place).iterdir()]:
+                path.unlink()
+            retried(run)
+        assert stored(server_address(server)) == Counter(VALUES)
+
+
+def test_a_batch_of_foreach_batch_is_stored_once_in_whatever_order(spark: SparkSession, tmp_path: Path) -> None:
+    with running(tmp_path / "server") as server:
+        address = server_address(server)
+        first = [[value] for value in VALUES]
+        second = random.Random(4).sample(first, len(first))
+
+        def put(rows: list[list[str]], version: int) -> None:
+            sink = spark.createDataFrame(rows, "value string").coalesce(1).write.format("staniel").mode("append")
+            sink = sink.options(servers=address, queue="jobs", txnAppId="copy", guardPath=str(tmp_path / "guard"))
+            retried(lambda: sink.option("txnVersion", version).save())
+
+        put(first, 1)
+        put(second, 1)
+        assert stored(address) == Counter(VALUES)
+        put(second, 2)
+        assert stored(address) == Counter(VALUES)
 
 
 @pytest.mark.parametrize("key", [None, "", "two words", "a\nb", "x" * 251, "ü" * 126])

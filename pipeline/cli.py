@@ -287,6 +287,7 @@ def archive(
 @pipeline.command(epilog="staniel pipeline report /var/lib/staniel /srv/report")
 @of_spools
 @click.argument("out", default="report", type=click.Path(file_okay=False))
+@click.option("--tables", type=click.Path(file_okay=False), help="Also write the tables as Parquet to this folder.")
 @QUEUES
 @FORMAT
 @ON_CORRUPT
@@ -294,27 +295,30 @@ def archive(
 def report(
     spool: str,
     out: str,
+    tables: str | None,
     several: dict[str, str],
     queues: tuple[str, ...],
     form: str,
     on_corrupt: str,
     **spark_options: Any,
 ) -> None:
-    """Write OUT/report.html with arrivals, depth, ages, waiting, redeliveries and sizes, and its plots as PNG.
+    """Write OUT/report.html: arrivals, depth, ages, waiting, retries, dead letters and sizes, by queue and host.
 
-    The report names the figures that a format's records do not have. SPOOL may be a pattern like '/data/*/spool': then
-    the queues are named HOST/QUEUE.
+    It is one file that needs no network, with pictures to zoom into, a search and a choice of queues. It names the
+    figures that a format's records do not have. SPOOL may be a pattern like '/data/*/spool': then the queues are named
+    HOST/QUEUE.
     """
     from pathlib import Path
 
     from staniel.pipeline.report.figures import gather
-    from staniel.pipeline.report.page import HEADS, cells, write
+    from staniel.pipeline.report.page import HEADS, cells, write, write_tables
 
     with spark_on(**spark_options) as spark:
         figures = gather(spark, spool, source_options(queues, form, on_corrupt) | several)
     for row in figures.rows:
         click.echo(", ".join(f"{head} {cell}" for head, cell in zip(HEADS, cells(row), strict=True)))
-    for path in write(figures, Path(out)):
+    paths = [write(figures, Path(out)), *(write_tables(figures, Path(tables)) if tables else [])]
+    for path in paths:
         print_note(str(path))
 
 

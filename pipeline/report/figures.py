@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 BUCKETS = 200
-TOP = 8
+COUNTED = ("queue", "file", "bucket", "added", "removed")
+SERIES_MAX = 100  # by each of LEADING: of 10,000 queues the lines of all would take 20 MB
+LEADING = ("added", "depth", "age_max_s", "redelivered", "dead", "wait_99_s")
 Count = tuple[int, int, int | None]  # a step of time, what was added in it, what left (None: not known)
 
 
@@ -47,6 +49,12 @@ class ReportRow(Struct, frozen=True):
     age_max_s: float
     wait_median_s: float | None = None
     wait_99_s: float | None = None
+    dead: int | None = None  # items that were given up
+
+    @property
+    def host(self) -> str:
+        """The name of its spool, "" if the report is of one."""
+        return self.queue.rpartition("/")[0]
 
 
 class TimeStep(Struct, frozen=True):
@@ -58,8 +66,23 @@ class TimeStep(Struct, frozen=True):
     depth: int | None
 
 
+class SeriesLine(Struct):
+    """The steps of a queue, or of several, from step `at` of the report on, as far as the journals reach. Nothing is
+    known of other steps. None: not known at all.
+    """
+
+    at: int
+    added: list[int]
+    removed: list[int] | None
+    depth: list[int] | None
+
+
 class ReportFigures(Struct, frozen=True):
-    """The content of a report. Histograms map a power of two (of bytes, of seconds, of milliseconds for waits), or a
+    """The content of a report. `counts` has all queues. `series` has the lines of the queues that lead in any of
+    LEADING, of each host (if there are several spools), of each name of a queue over all hosts, and of all together:
+    under "queues", "hosts", "names" and "all". Step 0 begins at `first_step` times `step_s`.
+
+    Histograms map a power of two (of bytes, of seconds, of milliseconds for waits), or a
     number of deliveries, to items; empty if the records do not tell.
     """
 
@@ -68,8 +91,11 @@ class ReportFigures(Struct, frozen=True):
     begin: datetime | None
     end: datetime | None
     step_s: float
+    first_step: int
+    steps: int
     rows: list[ReportRow]
-    series: dict[str, list[TimeStep]]
+    counts: dict[str, list[Count]]
+    series: dict[str, dict[str, SeriesLine]]
     sizes: dict[int, int]
     ages: dict[int, int]
     deliveries: dict[int, int]
@@ -101,11 +127,87 @@ def gather(spark: SparkSession, path: str, given: Mapping[str, str]) -> ReportFi
         for line, queue, reader in lines
     ]
     rows.sort(key=lambda row: row.added, reverse=True)
-    top = list(dict.fromkeys(queue for row in rows for line, queue, _ in lines if line == row.queue))[:TOP]
-    series = {name: series_of(counts.get(name, []), step_s) for name in top}
-    return ReportFigures(
-        path, form.name, begin, end, step_s, rows, series, sizes, held_ages, deliveries, waits, tables.unknown
-    )
+    queue_of = {line: queue for line, queue, _ in lines}
+    leading = list(dict.fromkeys(queue_of[row.queue] for row in leading_rows(rows)))
+    first_step, steps = _steps(counts)
+    series = lines_of(counts, leading, first_step, options.has_host)
+    times = begin, end, step_s, first_step, steps
+    histograms = sizes, held_ages, deliveries, waits
+    return ReportFigures(path, form.name, *times, rows, counts, series, *histograms, tables.unknown)
+
+
+def leading_rows(rows: list[ReportRow]) -> list[ReportRow]:
+    """Return the rows that lead in any of LEADING."""
+    leading: dict[str, ReportRow] = {}
+    for figure in LEADING:
+        some = [row for row in rows if getattr(row, figure)]
+        some.sort(key=lambda row: getattr(row, figure), reverse=True)
+        leading |= {row.queue: row for row in some[:SERIES_MAX]}
+    return list(leading.values())
+
+
+def _steps(counts: dict[str, list[Count]]) -> tuple[int, int]:
+    """Return the first step, and the number of steps."""
+    numbers = [at for queue in counts.values() for at, _, _ in queue]
+    return (min(numbers), max(numbers) - min(numbers) + 1) if numbers else (0, 0)
+
+
+def lines_of(
+    counts: dict[str, list[Count]], leading: list[str], first_step: int, has_host: bool
+) -> dict[str, dict[str, SeriesLine]]:
+    """Return the lines of a report, see ReportFigures. A queue's line ends where the journals of its host do."""
+    ends: dict[str, int] = {}
+    for name, queue in counts.items():
+        host = name.rpartition("/")[0]
+        ends[host] = max(ends.get(host, 0), *(at - first_step + 1 for at, _, _ in queue))
+    made: dict[str, dict[str, SeriesLine]] = {"queues": {}, "hosts": {}, "names": {}, "all": {}}
+    wanted = set(leading)
+    for name, queue in counts.items():
+        host, _, bare = name.rpartition("/")
+        line = _line(queue, first_step, ends[host])
+        if name in wanted:
+            made["queues"][name] = line
+        for kind, key in (("hosts", host), ("names", bare)) if has_host else ():
+            _add_up(made[kind], key, line)
+        _add_up(made["all"], "", line)
+    made["queues"] = {name: made["queues"][name] for name in leading if name in made["queues"]}
+    return made
+
+
+def _line(queue: list[Count], first_step: int, end: int) -> SeriesLine:
+    begin = min(at for at, _, _ in queue) - first_step
+    added, removed, depth = [0] * (end - begin), [0] * (end - begin), []
+    knows_removals = all(gone is not None for _, _, gone in queue)
+    for at, came, gone in queue:
+        added[at - first_step - begin] += came
+        removed[at - first_step - begin] += gone or 0
+    items = 0
+    for came, left in zip(added, removed, strict=True):
+        items = max(0, items + came - left)
+        depth.append(items)
+    return SeriesLine(begin, added, removed if knows_removals else None, depth if knows_removals else None)
+
+
+def _add_up(sums: dict[str, SeriesLine], key: str, line: SeriesLine) -> None:
+    """Add a line to the sum under `key`. What is unknown of one is unknown of the sum."""
+    total = sums.get(key)
+    if total is None:
+        sums[key] = SeriesLine(line.at, [], [], [])
+        total = sums[key]
+    total.added = _sum(total.at, total.added, line.at, line.added)
+    for name in ("removed", "depth"):
+        one, two = getattr(total, name), getattr(line, name)
+        setattr(total, name, None if one is None or two is None else _sum(total.at, one, line.at, two))
+    total.at = min(total.at, line.at)
+
+
+def _sum(at: int, steps: list[int], other_at: int, others: list[int]) -> list[int]:
+    begin = min(at, other_at)
+    total = [0] * (max(at + len(steps), other_at + len(others)) - begin)
+    for first, some in ((at, steps), (other_at, others)):
+        for number, count in enumerate(some, first - begin):
+            total[number] += count
+    return total
 
 
 def _sizes(options: JournalOptions) -> tuple[FormatAdapter, dict[str, int]]:
@@ -155,18 +257,20 @@ def _counts(tables: ReportTables, step_s: float) -> dict[str, list[Count]]:
     totals = F.sum("added").alias("added"), F.sum("removed").alias("removed")
     by_queue: dict[str, list[Count]] = {}
     firsts: dict[tuple[str, str], int] = {}
-    rows = tables.moves.groupBy("queue", "file", bucket).agg(*totals).collect()
-    rows.sort(key=lambda row: (row["bucket"] is None, row["bucket"]))
-    for row in rows:
-        if row["queue"] is not None:
-            counts = by_queue.setdefault(row["queue"], [])
-            at = row["bucket"]
+    table = tables.moves.groupBy("queue", "file", bucket).agg(*totals).toArrow()  # of a fleet two million rows
+    rows = table.sort_by("bucket").to_pydict()  # nulls come last
+    for queue, file, step, added, removed in zip(*(rows[name] for name in COUNTED), strict=True):
+        if queue is not None:
+            counts = by_queue.setdefault(queue, [])
+            at = step
             if at is None:
                 # Records before a file's first item have no time; they count at its time.
-                at = firsts.get((row["queue"], row["file"]), counts[-1][0] if counts else 0)
-            firsts.setdefault((row["queue"], row["file"]), at)
-            counts.append((at, row["added"], row["removed"] if tables.knows_removals else None))
-    return by_queue
+                at = firsts.get((queue, file), counts[-1][0] if counts else None)
+            if at is None:
+                continue  # a file without any item: nothing has a time
+            firsts.setdefault((queue, file), at)
+            counts.append((at, added, removed if tables.knows_removals else None))
+    return {queue: counts for queue, counts in by_queue.items() if counts}
 
 
 def _held(held: DataFrame, end: datetime | None) -> tuple[dict[str, Any], dict[int, int]]:
@@ -191,6 +295,7 @@ def _ever(ever: DataFrame) -> tuple[dict[str, Any], dict[int, int], dict[int, in
     queues, sizes = _by_queue(
         ever.withColumn("power", _power(F.col("size"))),
         F.sum(F.col("redelivered").cast("int")).alias("redelivered"),
+        F.sum(F.col("dead").cast("int")).alias("dead"),
         F.percentile_approx("size", [0.5, 0.99]).alias("sizes"),
         F.max("size").alias("max"),
     )
@@ -243,6 +348,7 @@ def _row(line: str, size: int | None, counts: list[Count], now: Any, ever: Any, 
         (now["max"] or 0.0) if now else 0.0,
         waited["waits"][0] if waited else None,
         waited["waits"][1] if waited else None,
+        ever["dead"] if ever else None,
     )
 
 

@@ -1,22 +1,38 @@
-"""A report as one self-contained HTML file, and its plots as PNG files, with matplotlib."""
+"""A report as one self-contained HTML file, drawn in the browser by plotly.js, and its tables as Parquet.
+
+Data and library are in the page as compressed text, so that no name is ever read as HTML; page.js puts names in as text
+only. Nothing is loaded from the network, which the page's policy also forbids.
+"""
 
 from __future__ import annotations
 
 import base64
+import gzip
 import html
-import io
-from collections.abc import Callable
+from collections.abc import Sequence
+from datetime import datetime
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from staniel.pipeline.report.figures import ReportFigures, ReportRow
+import msgspec
 
-PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Queues of {path}</title><style>
-body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em; color: #222 }}
-table {{ border-collapse: collapse; width: 100% }}
-td, th {{ padding: .2em .6em; text-align: right; border-bottom: 1px solid #ddd }}
-td:first-child, th:first-child {{ text-align: left }} img {{ max-width: 100%; margin: 1em 0 }} li {{ color: #555 }}
-</style></head><body><h1>Queues of {path}</h1><p>{span}</p>{table}{plots}<h2>What cannot be known</h2><ul>{unknown}</ul>
+from staniel.pipeline.report.figures import Count, ReportFigures, ReportRow, SeriesLine, series_of
+
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Queues of {path}</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'unsafe-inline'; \
+style-src 'unsafe-inline'; img-src data: blob:; font-src data:">
+<meta name="referrer" content="no-referrer">
+<style>{style}</style></head>
+<body><h1>Queues of {path}</h1>
+<noscript><p>This page needs JavaScript to draw. <code>staniel pipeline report --tables DIR</code> writes its tables as
+Parquet.</p></noscript>
+<main id="page"></main>
+<script type="application/octet-stream" id="data">{data}</script>
+<script type="application/octet-stream" id="library">{library}</script>
+<script>{script}</script>
 </body></html>
 """
 HEADS = (
@@ -27,6 +43,7 @@ HEADS = (
     "depth",
     "open",
     "redelivered",
+    "dead",
     "size p50",
     "p99",
     "max",
@@ -36,49 +53,128 @@ HEADS = (
     "p99",
 )
 UNTOLD = "–"
+LICENSE = b"/* plotly.js, Copyright Plotly, Inc., MIT License */\n"
 
 
-def write(report: ReportFigures, folder: Path) -> list[Path]:
-    """Write `report.html` and the plots as PNG to a folder, which is made if needed. Return their paths.
+def write(report: ReportFigures, folder: Path) -> Path:
+    """Write `report.html` to a folder, which is made if needed. Return its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    page = folder / "report.html"
+    page.write_text(page_of(report), "utf-8")
+    return page
 
-    Unknown figures are not drawn, and their pictures of an earlier report are removed.
+
+def page_of(report: ReportFigures) -> str:
+    """Return the page."""
+    own = files("staniel.pipeline.report")
+    library = files("plotly").joinpath("package_data", "plotly.min.js").read_bytes()
+    return PAGE.format(
+        path=html.escape(report.path),
+        style=own.joinpath("page.css").read_text("utf-8"),
+        script=own.joinpath("page.js").read_text("utf-8"),
+        data=_packed(msgspec.json.encode(content(report))),
+        library=_packed(LICENSE + library),
+    )
+
+
+def _packed(data: bytes) -> str:
+    return base64.b64encode(gzip.compress(data, 9, mtime=0)).decode()
+
+
+def content(report: ReportFigures) -> dict[str, Any]:
+    """Return what page.js draws. Times are in epoch ms, spans in seconds."""
+    fields = ReportRow.__struct_fields__
+    return {
+        "path": report.path,
+        "format": report.form,
+        "beginMs": None if report.begin is None else report.begin.timestamp() * 1000,
+        "endMs": None if report.end is None else report.end.timestamp() * 1000,
+        "stepMs": report.step_s * 1000,
+        "firstMs": report.first_step * report.step_s * 1000,
+        "steps": report.steps,
+        "rows": {field: [getattr(row, field) for row in report.rows] for field in fields},
+        "hosts": [row.host for row in report.rows],
+        "series": {
+            kind: {name: _series(line) for name, line in lines.items()} for kind, lines in report.series.items()
+        },
+        "sizes": _histogram(report.sizes),
+        "ages": _histogram(report.ages),
+        "waits": _histogram(report.waits),
+        "deliveries": [[str(count), items] for count, items in report.deliveries.items()],
+        "unknown": report.unknown,
+    }
+
+
+def _series(line: SeriesLine) -> list[Any]:
+    return [line.at, line.added, line.removed, line.depth]
+
+
+def _histogram(powers: dict[int, int]) -> list[list[int]]:
+    return [[(1 << power) - 1, items] for power, items in powers.items()]
+
+
+def write_tables(report: ReportFigures, folder: Path) -> list[Path]:
+    """Write the tables as Parquet to a folder, which is made if needed: `queues`, `series`, `histograms`. Return their
+    paths.
     """
-    from matplotlib.figure import Figure
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
     folder.mkdir(parents=True, exist_ok=True)
-    made, images = [], []
-    for name, (draw, known) in PLOTS.items():
-        (folder / f"{name}.png").unlink(missing_ok=True)
-        if not known(report):
-            continue
-        figure = Figure(figsize=(9, 3.2), layout="constrained")
-        draw(report, figure.subplots())
-        data = io.BytesIO()
-        figure.savefig(data, format="png", dpi=110)
-        path = folder / f"{name}.png"
-        path.write_bytes(data.getvalue())
-        made.append(path)
-        code = base64.b64encode(data.getvalue()).decode()
-        images.append(f'<img alt="{name}" src="data:image/png;base64,{code}">')
-    page = folder / "report.html"
-    page.write_text(_page(report, "".join(images)), "utf-8")
-    return [page, *made]
+    columns: dict[str, Sequence[Any]] = {"host": [row.host for row in report.rows]}
+    columns["queue"] = [row.queue.rpartition("/")[2] for row in report.rows]
+    for field in ReportRow.__struct_fields__[1:]:
+        columns[field] = [getattr(row, field) for row in report.rows]
+    kinds = {name: pa.float64() if name.endswith("_s") else pa.int64() for name in columns}
+    kinds |= {"host": pa.string(), "queue": pa.string()}
+    histograms = [
+        (what, float(low), items)
+        for what, powers in (("size_bytes", report.sizes), ("age_s", report.ages), ("wait_ms", report.waits))
+        for low, items in _histogram(powers)
+    ] + [("deliveries", float(count), items) for count, items in report.deliveries.items()]
+    tables = {
+        "queues": pa.table(columns, schema=pa.schema(list(kinds.items()))),
+        "series": _series_table(report.counts, report.step_s),
+        "histograms": pa.Table.from_pylist(
+            [{"of": what, "from": low, "items": items} for what, low, items in histograms],
+            schema=pa.schema([("of", pa.string()), ("from", pa.float64()), ("items", pa.int64())]),
+        ),
+    }
+    paths = [folder / f"{name}.parquet" for name in tables]
+    for path, table in zip(paths, tables.values(), strict=True):
+        pq.write_table(table, path)
+    return paths
 
 
-def _page(report: ReportFigures, plots: str) -> str:
-    span = "The journals hold no item." if report.begin is None else f"Items from {report.begin} to {report.end} UTC."
-    rows = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells(row))}</tr>" for row in report.rows)
-    heads = "".join(f"<th>{head}</th>" for head in HEADS)
-    unknown = "".join(f"<li>{html.escape(text)}</li>" for text in report.unknown)
-    path = html.escape(report.path)
-    return PAGE.format(
-        path=path, span=span, table=f"<table><tr>{heads}</tr>{rows}</table>", plots=plots, unknown=unknown
-    )
+def _series_table(counts: dict[str, list[Count]], step_s: float) -> Any:
+    """Return a row for each queue and step in which something happened, and for the empty step after it."""
+    import pyarrow as pa
+
+    hosts: list[str] = []
+    queues: list[str] = []
+    steps: list[tuple[datetime, float, float | None, int | None]] = []
+    for name, queue in counts.items():
+        host, _, bare = name.rpartition("/")
+        series = series_of(queue, step_s)
+        hosts += [host] * len(series)
+        queues += [bare] * len(series)
+        steps += [(step.when, step.arrivals, step.removals, step.depth) for step in series]
+    whens, arrivals, removals, depths = zip(*steps, strict=True) if steps else ((), (), (), ())
+    columns = [
+        ("host", pa.array(hosts, pa.string())),
+        ("queue", pa.array(queues, pa.string())),
+        ("time", pa.array(whens, pa.timestamp("us", "UTC"))),
+        ("arrivals_per_s", pa.array(arrivals, pa.float64())),
+        ("removals_per_s", pa.array(removals, pa.float64())),
+        ("depth", pa.array(depths, pa.int64())),
+    ]
+    return pa.table(dict(columns))
 
 
 def cells(row: ReportRow) -> list[str]:
     """Return a row as people read it."""
     numbers = [f"{number:,}" for number in (row.added, row.removed, row.depth, row.opens, row.redelivered)]
+    numbers.append(UNTOLD if row.dead is None else f"{row.dead:,}")
     sizes = [_bytes(size) for size in (row.size_median, row.size_99, row.size_max)]
     spans = [_seconds(span_s) for span_s in (row.age_median_s, row.age_max_s, row.wait_median_s, row.wait_99_s)]
     return [row.queue, _bytes(row.bytes), *numbers, *sizes, *spans]
@@ -100,66 +196,3 @@ def _seconds(seconds: float | None) -> str:
         if seconds >= size:
             return f"{seconds / size:.1f} {unit}"
     return f"{seconds:.0f} s" if seconds >= 1 or not seconds else f"{1000 * seconds:.0f} ms"
-
-
-def _rates(report: ReportFigures, axes: Any) -> None:
-    for queue, series in report.series.items():
-        times = [point.when for point in series]
-        (line,) = axes.plot(times, [point.arrivals for point in series], label=queue, linewidth=1)
-        if _has_depth(report):
-            axes.plot(times, [-(point.removals or 0.0) for point in series], color=line.get_color(), linewidth=1)
-    axes.axhline(0, color="#888", linewidth=0.5)
-    down = " (up) and removals (down)" if _has_depth(report) else ""
-    _label(axes, f"arrivals{down} a second", "", bool(report.series))
-
-
-def _depth(report: ReportFigures, axes: Any) -> None:
-    for queue, series in report.series.items():
-        times, depths = [point.when for point in series], [point.depth for point in series]
-        axes.step(times, depths, label=queue, linewidth=1, where="post")
-    _label(axes, "items in the queue, open reads included", "", bool(report.series))
-
-
-def _sizes(report: ReportFigures, axes: Any) -> None:
-    axes.bar([_bytes((1 << power) - 1) for power in report.sizes], list(report.sizes.values()), color="#4878a8")
-    _label(axes, "items by size", "from")
-
-
-def _ages(report: ReportFigures, axes: Any) -> None:
-    axes.bar([_seconds((1 << power) - 1) for power in report.ages], list(report.ages.values()), color="#a86a48")
-    _label(axes, "items still there, by age", "from")
-
-
-def _waits(report: ReportFigures, axes: Any) -> None:
-    axes.bar(
-        [_seconds(((1 << power) - 1) / 1000) for power in report.waits], list(report.waits.values()), color="#7a58a0"
-    )
-    _label(axes, "items by how long they waited until they were first handed out", "from")
-
-
-def _deliveries(report: ReportFigures, axes: Any) -> None:
-    axes.bar([str(count) for count in report.deliveries], list(report.deliveries.values()), color="#6a8f4e")
-    axes.set_yscale("symlog")
-    _label(axes, "items by how often they were handed out", "times")
-
-
-def _has_depth(report: ReportFigures) -> bool:
-    return all(point.depth is not None for series in report.series.values() for point in series)
-
-
-def _label(axes: Any, title: str, below: str, legend: bool = False) -> None:
-    axes.set_title(title, fontsize=10, loc="left")
-    axes.set_xlabel(below)
-    axes.tick_params(labelsize=8)
-    if legend:
-        axes.legend(fontsize=8, ncols=4)
-
-
-PLOTS: dict[str, tuple[Callable[[ReportFigures, Any], None], Callable[[ReportFigures], bool]]] = {
-    "rates": (_rates, lambda report: True),
-    "depth": (_depth, _has_depth),
-    "sizes": (_sizes, lambda report: True),
-    "ages": (_ages, lambda report: True),
-    "waits": (_waits, lambda report: bool(report.waits)),
-    "deliveries": (_deliveries, lambda report: bool(report.deliveries)),
-}

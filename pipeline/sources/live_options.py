@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
+from staniel.pipeline.lake.folders import absolute, below
 from staniel.pipeline.sources.access import Access
 from staniel.pipeline.sources.connection import BlockingConnection, address
 from staniel.pipeline.sources.options import Options, trigger_wait
@@ -29,6 +30,10 @@ WRITING = OF_SERVERS | {
     "windowItems",
     "guardPath",
     "appId",
+    "txnAppId",
+    "keyColumn",
+    "keyLife",
+    "onForgottenKeys",
     "maxItemsPerSecond",
 }
 KAFKAS_NAMES = {
@@ -38,6 +43,9 @@ KAFKAS_NAMES = {
     "topic": "queue",
     "kafka.bootstrap.servers": "servers",
 }
+DELTAS_NAMES = {"txn.appId": "txnAppId", "txnVersion": "batchId", "txn.version": "batchId"}
+GUARD_FOLDER = "staniel-sink"  # in the checkpoint of a stream
+KEY_LIFE_MS = 3_600_000  # the default of the server's put_key_life
 OF_STREAMS = {"checkpointLocation", "queryName"}  # Spark's own options, which it passes on
 NOT_HERE = {
     **dict.fromkeys(READING - WRITING, "reading"),
@@ -53,6 +61,11 @@ class OnFull(Enum):
     DROP = "drop"
 
 
+class OnForgotten(Enum):
+    FAIL = "fail"
+    WARN = "warn"
+
+
 class LiveOptions:
     """The options of both directions. Raises ValueError."""
 
@@ -60,7 +73,7 @@ class LiveOptions:
 
     def __init__(self, given: Mapping[str, str]) -> None:
         elsewhere = {name: where for name, where in NOT_HERE.items() if name not in self.KNOWN}
-        options = Options(given, self.KNOWN, "staniel", elsewhere, KAFKAS_NAMES)
+        options = Options(given, self.KNOWN, "staniel", elsewhere, {**KAFKAS_NAMES, **DELTAS_NAMES})
         self.options = options
         self.servers = options.names("servers") or ["127.0.0.1:22133"]
         for server in self.servers:
@@ -131,11 +144,32 @@ class SinkOptions(LiveOptions):
         self.on_full = options.choice("onFull", OnFull.WAIT)
         self.full_timeout_s = options.number("fullTimeoutMs", 600_000) / 1000
         self.window_items = options.number("windowItems", 200, 1)
-        self.guard_path = options.text("guardPath")
-        self.app_id = options.text("appId", "default")
+        self.guard_path = _guard_path(options)
+        self.app_id = options.text("txnAppId") or options.text("appId", "default")
+        self.key_column = options.text("keyColumn")
+        self.has_keys = bool(self.key_column or options.has("txnAppId"))
+        self.key_life_ms = options.duration_ms("keyLife", KEY_LIFE_MS)
+        self.on_forgotten = options.choice("onForgottenKeys", OnForgotten.FAIL)
+        if options.has("appId") and options.has("txnAppId"):
+            raise ValueError("options appId and txnAppId say the same: give txnAppId alone, which also makes keys")
         if options.has("appId") and not self.guard_path:
             raise ValueError("option appId names what a guard knows: give guardPath too, or leave appId out")
+        if options.has("txnAppId") and not self.guard_path:
+            raise ValueError(
+                "txnAppId needs guardPath, a folder that the driver and all executors share, where the sink notes since"
+                " when rows are being put; of a stream it is in the option checkpointLocation, if that is given"
+            )
+        if not self.has_keys and (options.has("keyLife") or options.has("onForgottenKeys")):
+            raise ValueError("keyLife and onForgottenKeys are for writes with keys: give txnAppId or keyColumn too")
         self.items_a_second = options.number("maxItemsPerSecond", 0)
+
+
+def _guard_path(options: Options) -> str:
+    """Return the folder of the guard; that of a stream with keys is in its checkpoint, if no other is given."""
+    path, checkpoint = options.text("guardPath"), options.text("checkpointLocation")
+    if not path and checkpoint and (options.has("txnAppId") or options.has("keyColumn")):
+        path = below(checkpoint, GUARD_FOLDER)
+    return absolute(path) if path else ""
 
 
 class BatchSinkOptions(SinkOptions):
@@ -149,8 +183,10 @@ class BatchSinkOptions(SinkOptions):
         super().__init__(given)
         options = self.options
         self.batch = options.number("batchId", 0) if options.has("batchId") else None
-        if (self.batch is None) == bool(self.guard_path) or (self.guard_path and not options.has("appId")):
+        has_name = options.has("appId") or options.has("txnAppId")
+        if (self.batch is None) == bool(self.guard_path) or (self.guard_path and not has_name):
             raise ValueError(
                 "a batch write is known again by guardPath, appId and batchId together: inside foreachBatch give a name"
-                " of this write as appId and the number of the batch as batchId; outside, a number that grows"
+                " of this write as appId (or txnAppId) and the number of the batch as batchId (or txnVersion); outside,"
+                " a number that grows"
             )

@@ -6,6 +6,9 @@ session takes ten seconds to start, and its first queries as long again.
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +24,7 @@ from staniel.pipeline.sessions import close, quiet_log
 from staniel.pipeline.tasks import archive as archive_module
 from staniel.pipeline.tasks.archive import archive
 
+ROOT = Path(__file__).resolve().parents[2]
 # Compiling queries and Java's own code for rows by the hundred takes longer than running them.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SMALL_DATA = {
@@ -99,3 +103,16 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     remote.fs.create_dir("spool")
     yield f"s3://testing:testing@spool/journals?{query}"
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `make wheel` builds, by the builder that is installed."""
+    out = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet", "--no-deps"]
+    command += ["--no-build-isolation", "--wheel-dir", str(out), str(ROOT)]
+    env = {**os.environ, "STANIEL_PURE": "1"}
+    ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    (found,) = out.glob("*.whl")
+    return found

@@ -2,9 +2,9 @@
 
     python -m tests.pipeline.killed JOB SERVER/QUEUE FOLDER KILL [JOB SERVER/QUEUE FOLDER KILL ...]
 
-JOB is `drain` or `sink`, KILL what hooks/sitecustomize.py shall do meanwhile, if it is a worker that dies. Each is
-started again until it ends well, so that only the death of this process, or of its Java, ends it early. Of a drain the
-rows of the table go to FOLDER/rows.json.
+JOB is `drain`, `sink` or `once` (the sink with keys). KILL is what hooks/sitecustomize.py shall do meanwhile, if it is
+a worker that dies. Each is started again until it ends well, so that only the death of this process, or of its Java,
+ends it early. Of a drain the rows of the table go to FOLDER/rows.json.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def run(spark: SparkSession, job: str, address: str, folder: Path) -> None:
         source = spark.readStream.format("staniel").options(**options).load()
         writing = source.writeStream.format("parquet").option("path", str(folder / "table"))
     else:
-        options = {"servers": server, "queue": queue, "guardPath": str(folder / "guard"), "windowItems": "40"}
+        options = {"servers": server, "queue": queue, "windowItems": "40"}
+        options |= {"txnAppId": "copy"} if job == "once" else {"guardPath": str(folder / "guard")}
         source = spark.readStream.schema("value binary").option("maxFilesPerTrigger", "1").parquet(str(folder / "in"))
         writing = source.writeStream.format("staniel").options(**options)
     writing.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
@@ -136,6 +137,30 @@ def test_a_spool_is_packed_and_converted(run: Run, spool: Path) -> None:
     assert "nothing to pack" in refused and "every reader has done with them" in refused
 
 
+def test_the_spools_of_a_hosts_file_are_archived_and_reported(run: Run, tmp_path: Path) -> None:
+    for host, seed in (("web1", 61), ("web2", 62)):
+        write(tmp_path / host / "spool", "jobs", history(seed, 200), 2)
+    hosts = tmp_path / "hosts"
+    hosts.write_text("# the machines that have been copied\nweb1\nweb2\nweb3\n")
+    spools = [tmp_path / "{host}" / "spool", tmp_path / "lake", "--hosts-file", hosts]
+    assert "web3" in run("archive", *spools, code=1).stderr
+    told = run("archive", *spools, "--ignore-unreachable")
+    assert "records added" in told.stderr
+    assert sorted(path.name for path in (tmp_path / "lake").glob("host=*")) == ["host=web1", "host=web2"]
+    spools[1] = tmp_path / "report"
+    assert "web3" in run("report", *spools, code=1).stderr
+    told = run("report", *spools, "--ignore-unreachable", "--tables", tmp_path / "tables")
+    assert {line.split(",")[0] for line in told.stdout.splitlines()} == {"queue web1/jobs", "queue web2/jobs"}
+    rows = pq.read_table(tmp_path / "tables" / "queues.parquet").to_pylist()
+    assert {(row["host"], row["queue"], row["depth"]) for row in rows} == {
+        (host, "jobs", len(contents(replayed([*sorted((tmp_path / host / "spool").glob("jobs.*")), spool / "jobs"]))))
+        for host in ("web1", "web2")
+        for spool in [tmp_path / host / "spool"]
+    }
+    missing = run("report", tmp_path / "spool", tmp_path / "r", "--hosts-file", tmp_path / "none", code=2).stderr
+    assert f"there is no file {tmp_path / 'none'}" in missing
+
+
 def test_a_workq_log_is_reported_and_not_packed(run: Run, tmp_path: Path) -> None:
     script = Script(settings="cmdlog_seg_size = 260")
     for number in range(5):
@@ -143,9 +168,10 @@ def test_a_workq_log_is_reported_and_not_packed(run: Run, tmp_path: Path) -> Non
     script.lease()
     (tmp_path / "log").mkdir()
     write_log(script, tmp_path / "log")
-    told = run("report", tmp_path / "log", tmp_path / "report")
+    told = run("report", tmp_path / "log", tmp_path / "report", "--tables", tmp_path / "tables")
     assert told.stdout.startswith("queue ") and "added 5, removed 0, depth 5, open 1" in told.stdout
-    assert "report/waits.png" in told.stderr
+    assert "dead 0" in told.stdout and "report/report.html" in told.stderr and "tables/series.parquet" in told.stderr
+    assert [row["added"] for row in pq.read_table(tmp_path / "tables" / "queues.parquet").to_pylist()] == [5]
     assert "cleaned by its server" in run("pack", tmp_path / "log", code=1).stderr
 
 

@@ -30,8 +30,19 @@ SINK = ["put", "stored", "noted", "commit", "committed"]
 WHO = ["worker", "driver", "java"]  # worker: the process of Spark's that does the step
 ROUND, WINDOW = 100, 40  # items: a round may not have been confirmed, a window not noted
 REPEATS_MAX = {"drain.fsync": ROUND, "sink.stored": WINDOW}
-STEPS = [*(f"drain.{step}" for step in DRAIN), *(f"sink.{step}" for step in SINK)]
-FEW = [("drain.fsync", "worker"), ("sink.stored", "worker"), ("drain.confirm", "driver")]
+STEPS = [
+    *(f"drain.{step}" for step in DRAIN),
+    *(f"{job}.{step}" for job in ("sink", "once") for step in SINK),
+]
+"""`once` is the sink with keys, killed at the steps of `sink`."""
+FEW = [
+    ("drain.fsync", "worker"),
+    ("sink.stored", "worker"),
+    ("drain.confirm", "driver"),
+    ("once.stored", "worker"),
+    ("once.put", "worker"),
+    ("once.commit", "driver"),
+]
 
 
 def spark(folder: Path, jobs: list[str], control: Path) -> int:
@@ -66,11 +77,11 @@ def test_whoever_is_killed_at_a_step_of_drain_or_sink_loses_nothing(
             jobs[step, who] = [job, f"{server}/jobs{number}", str(folder)]
             control = folder / "kill"
             if who != "worker":
-                control.write_text(f"{step} {who}")
+                control.write_text(f"{hook_of(step)} {who}")
                 assert spark(folder, [*jobs[step, who], "-"], control) != 0
                 assert control.with_suffix(".done").exists(), (folder / "said").read_text()[-3000:]
                 forget_half_a_first_batch(folder / "checkpoint" / "offsets")
-        alive = [word for (step, who), words in jobs.items() for word in (*words, f"{step} {who}")]
+        alive = [word for (step, who), words in jobs.items() for word in (*words, f"{hook_of(step)} {who}")]
         assert spark(tmp_path, alive, tmp_path / "kill") == 0, (tmp_path / "said").read_text()[-3000:]
         told: Counter[str] = Counter()
         for (step, who), (job, address, place) in jobs.items():
@@ -78,6 +89,10 @@ def test_whoever_is_killed_at_a_step_of_drain_or_sink_loses_nothing(
     total = sum(told.values())
     repeats = ", ".join(f"{step} {count}" for step, count in sorted(told.items()) if count)
     closing_line(f"kills: {len(cases)}, of {len(cases) * ITEMS} items: 0 missing, {total} repeated ({repeats})")
+
+
+def hook_of(step: str) -> str:
+    return step.replace("once.", "sink.")
 
 
 def forget_half_a_first_batch(offsets: Path) -> None:
@@ -101,6 +116,6 @@ def check(step: str, who: str, job: str, address: str, place: Path, values: list
     assert set(found) == set(values), f"{step}, {who} killed: lost {sorted(set(values) - set(found))[:3]}"
     repeats = len(found) - ITEMS
     # A worker outlives its driver and its Java by a moment, in which it goes on to whatever step.
-    most = REPEATS_MAX.get(step, 0) if who == "worker" else ROUND if job == "drain" else WINDOW
+    most = REPEATS_MAX.get(step, 0) if who == "worker" else {"drain": ROUND, "sink": WINDOW, "once": 0}[job]
     assert repeats <= most, f"{step}, {who} killed: {repeats} repeated"
     told[f"{step}/{who}"] += repeats

@@ -14,19 +14,10 @@ from pyspark.sql.types import StructType
 
 from staniel.pipeline.lake.folders import LocalFolder
 from staniel.pipeline.sources.connection import BlockingConnection
+from staniel.pipeline.sources.item_rows import ItemRow, all_rows, check_columns
 from staniel.pipeline.sources.live_options import BatchSinkOptions, DrainOptions, SinkOptions
-from staniel.pipeline.sources.sink import (
-    ItemRow,
-    QueueFull,
-    RepeatGuard,
-    TaskReplaced,
-    WindowWriter,
-    all_rows,
-    check_columns,
-    digest_of,
-    forget_before,
-    put_all,
-)
+from staniel.pipeline.sources.repeat_guard import RepeatGuard, TaskReplaced, digest_of, forget_before
+from staniel.pipeline.sources.sink import QueueFull, WindowWriter, put_all
 from staniel.protocol.client.replies import Item
 from staniel.protocol.client.requests import read
 from tests.pipeline.slow_workers import retried

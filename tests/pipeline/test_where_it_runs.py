@@ -63,19 +63,6 @@ ON_EXECUTORS = (
 """What docs/pipeline.md says that an executor's Python needs, and what pandas needs."""
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `make wheel` builds, by the builder that is installed."""
-    out = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet", "--no-deps"]
-    command += ["--no-build-isolation", "--wheel-dir", str(out), str(ROOT)]
-    env = {**os.environ, "STANIEL_PURE": "1"}
-    ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
-    assert ran.returncode == 0, ran.stderr
-    (found,) = out.glob("*.whl")
-    return found
-
-
 def test_journals_in_an_object_store_read_like_files(spark: SparkSession, bucket: str, tmp_path: Path) -> None:
     paths = write(tmp_path, "jobs", history(32, 1500), 3)
     place = folder(bucket)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.server.admin.asking import Operator
+from tests.support.browser import chromium
 from tests.support.process import Server, running
 
 WAIT_MS = 10_000
@@ -17,12 +17,8 @@ WAIT_MS = 10_000
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture

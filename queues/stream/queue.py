@@ -176,8 +176,8 @@ class StreamQueue(Queue):
 
     def _put(self, item: Item, takers: tuple[StreamQueue, ...], now_ms: int) -> None:
         stream = self.stream
-        if not takers and not stream.members:
-            return  # a parent without children that takes nothing itself
+        if not takers:
+            return  # the parent only feeds its children, and there are none
         for taker in takers:
             if taker.config.max_age_ms or (stream.expiring and taker.line.expiring):
                 taker.expire(now_ms, taker.config.max_expire_sweep)
@@ -205,6 +205,14 @@ class StreamQueue(Queue):
             self.stream_line.follow_from_end()
             self.stream.members[self.name] = self
             self._update_needs_check()
+
+    def leave_to_parent(self, now_ms: int) -> None:
+        """Prepare the deletion of this reader. If it is the last one with a file, the parent gets one first: a start
+        reads segments without any reader file from the oldest item on. Raises OSError; nothing has changed then.
+        """
+        parent = self.stream.parent
+        if parent is not None and list(self.stream.members) == [self.name]:
+            parent.begin_to_take(now_ms)
 
     def record_cleared(self, count: int) -> None:
         """Record that `count` heads are removed."""

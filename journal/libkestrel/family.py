@@ -212,12 +212,12 @@ class StreamJournal:
         """
         # Remove the segments first, and sync: without the reader file, remaining segments would be read as new.
         names = [*self.writer.names(), *self._being_removed, *self.stuck]
-        removal = FileRemoval(self.fs, self.folder, names, reader.file_name if reader.is_there else "")
+        # If a crash brought the reader file back, that queue would get items of a new family of this name.
+        last = reader.file_name if reader.is_there else ""
+        removal = FileRemoval(self.fs, self.folder, names, last, syncs_last=True)
         left = None
         try:
             removal.carry_out()
-            # If a crash brought the reader file back, that queue would get items of a new family of this name.
-            self.fs.sync_folder(self.folder)
         except OSError as error:
             if not removal.has_begun:
                 raise

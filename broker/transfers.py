@@ -290,7 +290,7 @@ class Transfers:
             self._retry_later(transfer, now_ms)  # a copy without admission would use up the reserve
             return
         try:
-            target = self.queues.make(name, now_ms)
+            target = self.queues.make_to_take(name, now_ms)
         except QueueRefused as refused:
             self.rate_limited(Level.ERROR, "transfer.stuck", now_ms, source=source.name, target=name, why=refused.why)
             self._retry_later(transfer, now_ms)

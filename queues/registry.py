@@ -120,6 +120,14 @@ class Queues:
             queue = self._create(name, now_ms)
         return queue
 
+    def make_to_take(self, name: str, now_ms: int) -> Queue:
+        """Return the queue as `make` does, ready to take items itself even if it only feeds its children. Raises
+        QueueRefused.
+        """
+        queue = self.make(name, now_ms)
+        self.begin_to_take(queue, now_ms)
+        return queue
+
     def make_for_client(self, name: str, now_ms: int) -> Queue:
         """Return the queue as `make` does, within the limits for clients. Raises QueueRefused and TryNextTurn; nothing
         has been done then.
@@ -261,11 +269,21 @@ class Queues:
     def _targets_of_queue(self, name: str, now_ms: int) -> list[Target]:
         queue = self.make_for_client(name, now_ms)
         if isinstance(queue, StreamQueue) and queue.is_parent:
+            if queue.must_begin_to_take:
+                self.begin_to_take(queue, now_ms)
             # The item is put once for all takers, which do not include children without a journal.
             others = [Target(child, counts=False) for child in queue.children.values() if child not in queue.followers]
             return [*others, Target(queue, counts=True)]
         targets = [Target(child, counts=False) for child in queue.children.values()]
         return [*targets, Target(queue, counts=True, stores=not queue.config.fanout_only or "+" in name)]
+
+    def begin_to_take(self, queue: Queue, now_ms: int) -> None:
+        """Get a file for a queue that needs one before it can take items. Raises QueueRefused."""
+        if isinstance(queue, StreamQueue):
+            try:
+                queue.begin_to_take(now_ms)
+            except OSError as error:
+                raise _journal_refused(queue.name, error) from error
 
     def _check_name(self, name: str) -> None:
         """Check that a client may use `name`. Raises QueueRefused."""
@@ -282,7 +300,7 @@ class Queues:
         try:
             journal = self._journal_of(name, config, now_ms) if config.keep_journal else NoJournal()
         except OSError as error:
-            raise QueueRefused(f"cannot create the journal of queue {name}: {error.strerror}", client=False) from error
+            raise _journal_refused(name, error) from error
         self.created += 1
         queue = self._enter(queue_of(name, config, journal, now_ms))
         self.create_expiry_target(queue, now_ms)
@@ -319,3 +337,7 @@ class Queues:
                 parent.had_children = True
         if isinstance(parent, StreamQueue):
             parent.regroup()
+
+
+def _journal_refused(name: str, error: OSError) -> QueueRefused:
+    return QueueRefused(f"cannot create the journal of queue {name}: {error.strerror}", client=False)

@@ -12,6 +12,7 @@ each second, as many as a turn has time for, and until they are removed no other
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from staniel.broker.events import Level, RateLimitedSink
@@ -25,6 +26,7 @@ from staniel.journal.disk.refusals import described, remedy_in_service
 from staniel.journal.kestrel.log import Log
 from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.queues.queue import Queue
+from staniel.queues.stream.queue import StreamQueue
 
 if TYPE_CHECKING:
     from staniel.journal.disk.removal import FileRemoval, Unremoved
@@ -81,6 +83,9 @@ class Deletions:
         self._maintenance.forget(queue)
         if isinstance(queue.journal, Log | ReaderLog):
             try:
+                if isinstance(queue, StreamQueue):
+                    # It must be possible to delete a queue even on a full disk.
+                    self._group.try_or_release_ballast(partial(queue.leave_to_parent, now_ms))
                 batch, left = self._spool.erase(queue.journal, now_ms)
             except OSError as error:
                 self._maintenance.adopt(queue)

@@ -229,6 +229,7 @@ class RunningMove(TransferOperation):
         target = queues.make_for_client(name, now_ms)
         if why := access.write_refusal(self, target):
             raise QueueRefused(why, client=False)
+        queues.begin_to_take(target, now_ms)
         return target
 
     def _set_aside_next(self, now_ms: int) -> dict[Queue, list[Delivery]]:

@@ -215,6 +215,7 @@ class RunningReturn(TransferOperation):
         source = self._next_source()
         if source is None:
             return 0
+        back = self.tools.queues.make_to_take(self.next_target, now_ms)
         taken, passed, is_all = self._set_aside_next(source)
         if not taken:
             if any(slice_.source is source for slice_ in self._under_way):
@@ -222,7 +223,6 @@ class RunningReturn(TransferOperation):
                 return passed
             self._leave_rest(source, is_all)
             return passed
-        back = self.tools.queues.make(self.next_target, now_ms)
         self._send(taken, back, now_ms)
         return passed + len(taken)
 

@@ -20,7 +20,7 @@ def begin_undo(operations: Operations, by: Requester, record: UndoRecord, now_ms
     """
     queues, content = operations.tools.queues, record.content
     if not content.began.carries_items:
-        return RunningUndo(operations, by, queues.make(record.queue, now_ms), record, now_ms)
+        return RunningUndo(operations, by, queues.make_to_take(record.queue, now_ms), record, now_ms)
     targets = [queue for queue in map(queues.find, content.targets) if queue is not None]
     if targets:
         return RunningReturn(operations, by, targets[0], record, now_ms)

@@ -195,7 +195,10 @@ class StreamJournal:
         return reader_log
 
     def erase(self, reader: ReaderLog) -> None:
-        """Remove a reader that is not the last one. Raises OSError; nothing has changed then."""
+        """Remove a reader that is not the last one. Raises OSError; nothing has changed then. If it has a file, another
+        one has, too: recovery reads segments without any reader file from the oldest item on.
+        """
+        assert not reader.has_file or any(other.has_file for other in self.readers.values() if other is not reader)
         reader.erase()
         del self.readers[reader.name]
         self.update_sync_policy()
@@ -209,12 +212,12 @@ class StreamJournal:
         """
         # Remove the segments first, and sync: without the reader file, remaining segments would be read as new.
         names = [*self.writer.names(), *self._being_removed, *self.stuck]
-        removal = FileRemoval(self.fs, self.folder, names, reader.file_name if reader.is_there else "")
+        # If a crash brought the reader file back, that queue would get items of a new family of this name.
+        last = reader.file_name if reader.is_there else ""
+        removal = FileRemoval(self.fs, self.folder, names, last, syncs_last=True)
         left = None
         try:
             removal.carry_out()
-            # If a crash brought the reader file back, that queue would get items of a new family of this name.
-            self.fs.sync_folder(self.folder)
         except OSError as error:
             if not removal.has_begun:
                 raise
@@ -228,8 +231,8 @@ class StreamJournal:
         return left
 
     def _confirm_all(self, reader: ReaderLog) -> None:
-        """Confirm all items, because some of the segments are removed. If the reader has no file, recovery treats all
-        items as confirmed.
+        """Confirm all items, because some of the segments are removed. If the reader has no file, the segments have no
+        items.
         """
         if not reader.is_there:
             return
@@ -364,7 +367,7 @@ class StreamJournals:
         """Recover a family. Return the findings, and (queue name, journal) of each reader. Raises OSError.
 
         Segments without any reader file are read from the oldest item on: an operator has copied them there, or the
-        reader file is lost.
+        reader file is lost. If the queue only feeds its children, they are never delivered.
         """
         recovered = self.recovery.recover(files, now_ms)
         config = config_of(files.queue)
@@ -381,13 +384,21 @@ class StreamJournals:
             journal.resume(self.fs.size(journal.path))
             readers.append((journal.queue_name, journal))
         if not readers:
-            position = Position(recovered.segments.last_id if config.fanout_only else recovered.segments.first_id - 1)
-            journal = family.resume(DEFAULT_READER, position, config)
-            journal.has_file = not config.fanout_only
-            if journal.has_file:
-                journal.create(now_ms)
-            readers.append((files.queue, journal))
+            readers.append((files.queue, self._resume_without_reader_file(family, config, now_ms)))
         return recovered, readers
+
+    def _resume_without_reader_file(self, family: StreamJournal, config: QueueConfig, now_ms: int) -> ReaderLog:
+        segments = family.segments
+        if not config.fanout_only:
+            journal = family.resume(DEFAULT_READER, Position(segments.first_id - 1), config)
+            journal.create(now_ms)
+            return journal
+        journal = family.resume(DEFAULT_READER, Position(segments.last_id), config)
+        journal.has_file = False
+        if segments.last_id:
+            # Without the file, a later start would deliver these items once fanout_only is revoked.
+            journal.create_at_end(now_ms)
+        return journal
 
     def create(self, name: str, config: QueueConfig, config_of: Callable[[str], QueueConfig], now_ms: int) -> ReaderLog:
         """Create the journal of a new queue, in a new family or as a reader of its parent's. Raises OSError."""

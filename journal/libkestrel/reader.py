@@ -108,8 +108,9 @@ class ReaderLog(Appender):
         reader that wants all items. Raises OSError.
         """
         self.position.head = self.line.stream.last_id
-        self.has_file = True
         self.create_synced(now_ms)
+        self.has_file = True
+        self.on_policy_change()
 
     def create(self, now_ms: int) -> None:
         """Create the file; the next sync makes it durable, with or before any later item. Raises OSError."""

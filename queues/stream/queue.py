@@ -85,7 +85,7 @@ class StreamQueue(Queue):
             self.stream.parent = self
         if journal.has_file:
             self.stream.members[name] = self
-        self.regroup()
+        self._update_needs_check()
 
     def configure(self, config: QueueConfig) -> None:
         """Take over changed settings, which apply from the next operation on."""
@@ -94,6 +94,7 @@ class StreamQueue(Queue):
 
     def _update_needs_check(self) -> None:
         super()._update_needs_check()
+        self.needs_check = self.needs_check or self.must_begin_to_take  # and its file may be refused
         self.regroup()
 
     @property
@@ -138,8 +139,7 @@ class StreamQueue(Queue):
         itself refuses. `forced`: as in Queue; children get no copy then.
         """
         if forced:
-            if self.name not in self.stream.members:
-                self._begin_to_take(now_ms)
+            self.begin_to_take(now_ms)
             self._put(item, (self,), now_ms)
             return True
         size = len(item.data)
@@ -152,9 +152,11 @@ class StreamQueue(Queue):
                 if taker.waiters:
                     taker._serve(now_ms)
             return True
-        takers = stream.takers if self.is_parent else (self,)
         if self.state is CLOSED:
             return False
+        if self.must_begin_to_take:
+            self.begin_to_take(now_ms)
+        takers = stream.takers if self.is_parent else (self,)
         if stream.is_strict:
             willing = tuple([taker for taker in takers if taker._lets_in(size, now_ms)])
             self.copies = len(willing)
@@ -174,10 +176,8 @@ class StreamQueue(Queue):
 
     def _put(self, item: Item, takers: tuple[StreamQueue, ...], now_ms: int) -> None:
         stream = self.stream
-        if self.is_parent and not self.config.fanout_only and self.name not in stream.members:
-            takers = self._begin_to_take(now_ms)
-        if not takers and not stream.members:
-            return  # a parent without children that takes nothing itself
+        if not takers:
+            return  # the parent only feeds its children, and there are none
         for taker in takers:
             if taker.config.max_age_ms or (stream.expiring and taker.line.expiring):
                 taker.expire(now_ms, taker.config.max_expire_sweep)
@@ -191,13 +191,28 @@ class StreamQueue(Queue):
             if taker.waiters:
                 taker._serve(now_ms)
 
-    def _begin_to_take(self, now_ms: int) -> tuple[StreamQueue, ...]:
-        """Take items again after fanout_only has been revoked. Return the new takers."""
-        self.reader.create_at_end(now_ms)
-        self.stream_line.follow_from_end()
-        self.stream.members[self.name] = self
-        self.regroup()
-        return self.stream.takers
+    @property
+    def must_begin_to_take(self) -> bool:
+        """True if this is a parent that has only fed its children, and takes what is put to it from now on."""
+        return self.is_parent and not self.config.fanout_only and self.name not in self.stream.members
+
+    def begin_to_take(self, now_ms: int) -> None:
+        """Get a file, with its position at the end, if this queue has none because it only feeds its children. Raises
+        OSError; nothing has changed then.
+        """
+        if self.name not in self.stream.members:
+            self.reader.create_at_end(now_ms)
+            self.stream_line.follow_from_end()
+            self.stream.members[self.name] = self
+            self._update_needs_check()
+
+    def leave_to_parent(self, now_ms: int) -> None:
+        """Prepare the deletion of this reader. If it is the last one with a file, the parent gets one first: a start
+        reads segments without any reader file from the oldest item on. Raises OSError; nothing has changed then.
+        """
+        parent = self.stream.parent
+        if parent is not None and list(self.stream.members) == [self.name]:
+            parent.begin_to_take(now_ms)
 
     def record_cleared(self, count: int) -> None:
         """Record that `count` heads are removed."""

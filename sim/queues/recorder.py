@@ -117,8 +117,7 @@ def _observe_stream(queue: StreamQueue, listener: Listener) -> None:
     assert isinstance(observed, _ObservedAppend)
 
     def putting(item: Item, takers: tuple[StreamQueue, ...], now_ms: int) -> None:
-        joins = queue.is_parent and not queue.config.fanout_only and queue.name not in stream.members
-        before, observed.takers = observed.takers, None if joins else takers
+        before, observed.takers = observed.takers, takers
         try:
             put(item, takers, now_ms)
         finally:

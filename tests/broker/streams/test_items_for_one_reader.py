@@ -4,6 +4,7 @@ equal items of several readers are not taken for each other.
 
 from __future__ import annotations
 
+import errno
 import random
 from collections.abc import Iterator
 
@@ -20,6 +21,7 @@ from staniel.sim.world import content
 from tests.broker.operations.test_redrive import died
 from tests.broker.operations.test_undo import Admin, goes_on, settles
 from tests.support.spool import cut_at_each_step
+from tests.support.streams import asks, names, segments, settle
 from tests.support.world import World
 
 CONFIG = """
@@ -246,6 +248,30 @@ def test_a_reader_that_was_deleted_with_its_family_does_not_come_back_with_items
     world.client().says("set q+a 0 0 1", "1").says("get q+a").says("delete q+a")
     world.client().puts("new", "q")
     world.turn(1)
+    for seed in range(50):
+        assert "q+a" not in content(world.disk.crash(random.Random(seed).randrange)), seed
+
+
+def test_nor_does_one_whose_files_are_removed_later() -> None:
+    """The system refuses to remove a segment at first."""
+    config = LAX.replace("100ms", "1s")
+    world = World(config)
+    for number in range(3):
+        asks(world, "set q+a 0 0 60", f"{number:060}")
+        world.turn(1000)
+        settle(world)
+    second = segments(world.disk)[1]
+    world.disk.fail("remove", second, errno.EPERM, times=2)
+    assert asks(world, "delete q+a") == "DELETED" and world.reported("queue.unremoved")
+    for _ in range(5):
+        world.turn(1000)
+        if not names(world.disk):
+            break
+        world.sync()
+    assert not names(world.disk)
+    for number in range(6):
+        world.client().puts(str(number), "q")  # acknowledged before any sync
+    assert world.items("q")
     for seed in range(50):
         assert "q+a" not in content(world.disk.crash(random.Random(seed).randrange)), seed
 

@@ -194,11 +194,11 @@ class Renewal:
         """
         folder = kestrel_files.sidecar_folder(self.folder)
         try:
-            there = {name for name, _ in self.fs.list(folder)}
+            sidecars = {name for name, _ in self.fs.list(folder)}
         except FileNotFoundError:
             return []
         archives = [name for files in listing.kestrel.values() for name in files.archives]
-        return [f"{folder}/{name}" for name in archives if name not in there]
+        return [f"{folder}/{name}" for name in archives if name not in sidecars]
 
     def _newest(self, names: list[str], mark: SuspectPaths) -> list[str]:
         return names if mark.is_torn else names[-UNSURE_SEGMENTS:]

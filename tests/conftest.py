@@ -64,7 +64,8 @@ WITH_SPARK = tuple(
             "cli",
             "access",
         ),
-        *("spools", "spool_streams", "stores", "moving_files", "catalog", "many_queues", "workers", "where_it_runs"),
+        *("spools", "spool_streams", "stores", "moving_files", "catalog", "many_queues", "workers", "exactly_once"),
+        "where_it_runs",
     )
 )
 """Files whose tests share a Spark. `make test` gives all of them to one process, at its start: a second Spark would

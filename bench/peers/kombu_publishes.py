@@ -74,18 +74,18 @@ def main(count: int, size: int, rounds: int, sync: str, goal: float) -> None:
     """Compare kombu over Staniel and over redis, in turns of which every other begins with redis."""
     exit_on_signals()
     redis = next(peer for peer in PEERS if peer.name == "redis")
-    found: dict[str, list[Publishes]] = {}
+    measurements: dict[str, list[Publishes]] = {}
     loads = [os.getloadavg()[0]]
     for number in range(rounds):
         contestants = [ours(DEFAULT_SERVER), redis]
         for contestant in contestants if number % 2 == 0 else reversed(contestants):
-            found.setdefault(contestant.name, []).append(measured(contestant, Sync(sync), count, size))
+            measurements.setdefault(contestant.name, []).append(measured(contestant, Sync(sync), count, size))
         loads.append(os.getloadavg()[0])
     click.echo(f"{count} publishes of {size} bytes, sync {sync}, medians of {rounds} rounds in turns")
     click.echo(f"load of this machine with {os.cpu_count()} cores: {min(loads):.1f} to {max(loads):.1f}")
-    rates = {name: [publishes.rate_per_s for publishes in of_name] for name, of_name in found.items()}
+    rates = {name: [publishes.rate_per_s for publishes in of_name] for name, of_name in measurements.items()}
     ratios = [our / their for our, their in zip(rates["ours"], rates["redis"], strict=True)]
-    for name, of_name in found.items():
+    for name, of_name in measurements.items():
         cpu_us = median(publishes.cpu_us for publishes in of_name)
         click.echo(f"{name:6} {median(rates[name]):7.0f} a second   {cpu_us:5.0f} us of the program's processor time")
     ratio = median(rates["ours"]) / median(rates["redis"])

@@ -247,6 +247,7 @@ class Broker:
         self.deletions = Deletions(transfers, maintenance, self.streams, self.pauses, audit, self.rate_limited)
         self.deletions.forget_keys = self.put_keys.forget
         self.undos = Undos(self.config.admin, self.spool, self.timers, self.calendar, self.report)
+        self.queues.is_ending, self.queues.end_deletions = self.undos.is_ending, self.undos.end_deletions
 
         def rights_of(user: str) -> Rights | None:
             found = self.users.by_name.get(user)

@@ -90,6 +90,9 @@ class Queues:
         """Deleted queues, and the batch until which a power cut may bring them back."""
         self._children: dict[str, dict[str, Queue]] = {}
         self.waiters_by_name = WaitersByName()
+        # Of a name that a deleted queue had: whether that deletion is ending, and why no other queue may have it yet.
+        self.is_ending: Callable[[str], bool] = lambda name: False
+        self.end_deletions: Callable[[str], str] = lambda name: ""
         self._absent: dict[int, PlaceholderQueue] = {}  # by the id of their settings
         self.max_queues = self.max_children = UNLIMITED_ITEMS  # that clients may create: in all, and of one parent
         self.allowance = UNLIMITED_ITEMS  # how many clients may still create in this turn
@@ -136,7 +139,7 @@ class Queues:
         if queue is not None:
             return queue
         self._check_name(name)
-        if self.allowance <= 0:
+        if self.allowance <= 0 or self.is_ending(name):
             raise TryNextTurn
         if len(self.by_name) >= self.max_queues:
             self.on_limit("max_queues", name, now_ms)
@@ -296,6 +299,8 @@ class Queues:
 
     def _create(self, name: str, now_ms: int) -> Queue:
         """Create the queue `name`, which has been checked. Raises QueueRefused."""
+        if why := self.end_deletions(name):
+            raise QueueRefused(f"cannot create queue {name}: {why}", client=False)
         config = self.config_of(name)
         try:
             journal = self._journal_of(name, config, now_ms) if config.keep_journal else NoJournal()

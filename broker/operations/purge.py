@@ -25,7 +25,7 @@ from staniel.broker.operations.audit import Requester
 from staniel.broker.operations.deletions import DeletionRefused
 from staniel.broker.operations.running import CANCELLED, CUT_OFF, LOOK_AGAIN_MS, Operation, OperationRequest, Operations
 from staniel.broker.operations.transfer import Bound, ClientsBeside, noted_position
-from staniel.broker.operations.undo import OperationHead, UndoRecord
+from staniel.broker.operations.undo import NOTE_AGAIN_MS, OperationHead, UndoRecord
 from staniel.broker.selection.chosen import RETURNED_PER_TURN, Head
 from staniel.journal.background import CallbackTask, ReadPiece
 from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
 
 ITEMS_PER_SLICE = 192  # set aside in one turn and removed in another: less than a millisecond each
 BYTES_PER_SLICE = 512 << 10
-NOTE_AGAIN_MS = 1000
 DROPPED_PER_TURN = 2000  # items removed for good
 
 
@@ -385,6 +384,8 @@ class RunningPurge(FileOperation):
     def _over(self, now_ms: int) -> None:
         """Close the operation, or delete the queue: the file is complete, and its items are removed."""
         self.task = None
+        if self.name == DELETE and self.record.content.slices:
+            self.undos.unended[self.record] = None
         if self.name != DELETE:
             self._close(now_ms)
         elif self._why or self.queue.state is QueueState.CLOSED:
@@ -425,11 +426,21 @@ class RunningPurge(FileOperation):
         self.after_sync(self._deleted, now_ms, of_items=False)
 
     def _deleted(self, now_ms: int) -> None:
-        """Write that the delete has ended: the removal of the queue is durable, or the queue stays."""
+        """Write that the delete has ended: the removal of the queue is durable, or the queue stays. If it is removed
+        and this cannot be written, `Undos` tries again, and no other queue gets the name before.
+        """
         if not self.record.content.slices:
             self._close(now_ms)
             return
-        self.append_head(DeleteEnded(), self._close, lambda why, now_ms: self._close(now_ms))
+        if self.queue.state is QueueState.CLOSED:
+            self.append_head(DeleteEnded(), self._ended, lambda why, now_ms: self._close(now_ms))
+        else:  # a start would delete the queue
+            self.note_or_retry(DeleteEnded(), self._ended, self._deleted, now_ms)
+
+    def _ended(self, now_ms: int) -> None:
+        """Close the operation: its file says that it has ended."""
+        self.undos.unended.pop(self.record, None)
+        self._close(now_ms)
 
     batch = 0  # the reply to a delete waits for this batch
 
@@ -441,6 +452,8 @@ class RunningPurge(FileOperation):
     def _close(self, now_ms: int) -> None:
         record, queue = self.record, self.queue
         record.holder = None
+        if record in self.undos.unended:
+            self.undos.set_timer(now_ms)
         if not record.content.counts()[0]:
             self.undos.drop(record, "")
         self.task = None

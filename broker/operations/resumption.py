@@ -9,7 +9,7 @@ from staniel.broker.operations.purge import RunningPurge, RunningUndo
 from staniel.broker.operations.redrive import RunningRedrive
 from staniel.broker.operations.running import Operation, OperationRequest, Operations
 from staniel.broker.operations.undo import UndoRecord
-from staniel.journal.undo_file import Over, UndoEnded, frame
+from staniel.journal.undo_file import DELETE, DeleteEnded, Over, UndoEnded, frame
 from staniel.queues.queue import Queue
 from staniel.queues.registry import QueueRefused
 
@@ -65,8 +65,10 @@ def _source(operations: Operations, record: UndoRecord) -> Queue | None:
 def _end(operations: Operations, record: UndoRecord) -> None:
     """End an operation whose queue is deleted, together with the items still to be taken. Raises OSError."""
     file = operations.tools.fs.append(record.path)
+    # Without its end, the next start would carry out a deletion on another queue of that name.
+    ends = (Over(), UndoEnded(), DeleteEnded()) if record.content.began.operation == DELETE else (Over(), UndoEnded())
     try:
-        for head in (Over(), UndoEnded()):
+        for head in ends:
             data = frame(head)
             file.write(data)
             record.content.apply(head, record.content.end, len(data))

@@ -13,12 +13,22 @@ from staniel.broker.config.schema import AdminSettings
 from staniel.broker.events import EventSink, Level
 from staniel.broker.operations.audit import Requester
 from staniel.broker.timers import Timers
+from staniel.journal.disk.fs import take_back
 from staniel.journal.spool import Spool
-from staniel.journal.undo_file import FOLDER, HOMEWARD_VERSION, RESUMED_VERSION, Began, UndoContent
+from staniel.journal.undo_file import (
+    FOLDER,
+    HOMEWARD_VERSION,
+    RESUMED_VERSION,
+    Began,
+    DeleteEnded,
+    UndoContent,
+    frame,
+)
 from staniel.queues.calendar import Calendar
 from staniel.queues.queue import Queue
 
 FILES_MAX = 1000
+NOTE_AGAIN_MS = 1000
 TARGETS_MAX = 20
 ITEM_BYTES = 40  # in an undo file, in addition to its payload
 MOVED_ITEM_BYTES = 70  # of a moved item, which is noted without its payload
@@ -91,6 +101,10 @@ class Undos:
         self.by_id: dict[int, UndoRecord] = {}
         self.keep_ms, self.bytes_max = settings.undo_ms, settings.undo_max_bytes
         self.is_on = settings.undo_ms > 0
+        self.unended: dict[UndoRecord, None] = {}
+        """Deletions whose files do not say yet that they have ended: the next start would carry them out on whatever
+        queue has the name then, if it is empty.
+        """
 
     def views(self, now_ms: int) -> list[UndoView]:
         """Return the operations that can be undone, the newest first."""
@@ -204,7 +218,16 @@ class Undos:
     def add(self, record: UndoRecord, now_ms: int) -> None:
         """Add a record. Its operation can be undone when no operation holds it."""
         self.by_id[record.id] = record
-        self._timers.set(self, min(self.until_ms(kept, now_ms) for kept in self.by_id.values()))
+        self.set_timer(now_ms)
+
+    def set_timer(self, now_ms: int) -> None:
+        """Set the timer for the next record whose time passes, and for ends of deletions that are to be noted."""
+        ends = [(record, self.until_ms(record, now_ms)) for record in self.by_id.values()]
+        due = [until_ms for record, until_ms in ends if until_ms > now_ms or not record.is_in_use]
+        if any(not record.is_in_use for record in self.unended):
+            due.append(now_ms + NOTE_AGAIN_MS)
+        if due:
+            self._timers.set(self, min(due))
 
     def on_timer(self, now_ms: int) -> int:
         """Drop the records whose time to undo has passed. Return the work done, in dropped items."""
@@ -212,10 +235,47 @@ class Undos:
         over = [record for record, until_ms in ends.items() if until_ms <= now_ms and not record.is_in_use]
         for record in over:
             self.drop(record, "it expired")
-        later = [until_ms for until_ms in ends.values() if until_ms > now_ms]
-        if later:
-            self._timers.set(self, min(later))
+        for record in [record for record in self.unended if not record.is_in_use]:
+            with suppress(OSError):  # the next second tries again
+                self._note_ended(record)
+        self.set_timer(now_ms)
         return 1000 * len(over)
+
+    def is_ending(self, name: str) -> bool:
+        """Tell whether the end of a deletion of queue `name` is being noted."""
+        return any(record.is_in_use and record.queue == name for record in self.unended)
+
+    def end_deletions(self, name: str) -> str:
+        """Note durably that the deletions of queue `name` have ended, before another queue of that name is created.
+        Return why that is not possible now; "" if it is done.
+        """
+        for record in [record for record in self.unended if record.queue == name]:
+            if record.is_in_use:
+                return "its deletion has not ended"
+            try:
+                self._note_ended(record)
+            except OSError as error:
+                return f"the end of its deletion cannot be noted in {record.path}: {error.strerror}"
+        return ""
+
+    def _note_ended(self, record: UndoRecord) -> None:
+        """Note durably that a deletion has ended. Raises OSError."""
+        fs, path, content, data = self._fs, record.path, record.content, frame(DeleteEnded())
+        with suppress(FileNotFoundError):  # the record was dropped
+            fs.size(path)
+            file = fs.append(path)
+            try:
+                take_back(fs, path, file, content.end)
+                file.write(data)
+                file.sync()
+            except OSError:
+                take_back(fs, path, file, content.end)
+                raise
+            finally:
+                file.close()
+            content.apply(DeleteEnded(), content.end, len(data))
+        fs.sync_folder(self.folder)
+        del self.unended[record]
 
     def drop(self, record: UndoRecord, why: str) -> None:
         """Drop a record, so that its operation cannot be undone any more. If its file cannot be removed, the next

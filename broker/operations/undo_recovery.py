@@ -355,7 +355,9 @@ class UndoRecovery:
         """Continue the operations that were cut off. If a queue cannot be read, its operation continues at a later
         startup.
         """
-        for record in [record for record in self.undos.by_id.values() if record.content.has_queue_left]:
+        for record in list(self.undos.by_id.values()):
+            if record.is_in_use or not record.content.has_queue_left:
+                continue
             queue = self._queues.find(record.queue)
             # Items that were in transfer or open are in the queue again, and left to the next deletion.
             is_empty = queue is not None and not (
@@ -364,8 +366,9 @@ class UndoRecovery:
             if queue is not None and is_empty and not self._deletions.must_wait(queue):
                 with suppress(DeletionRefused):  # the queue stays in service, empty
                     self._deletions.delete(queue, now_ms)
-            with suppress(OSError):
-                self._write(record, [DeleteEnded()])
+            self.undos.unended[record] = None
+            self.undos.end_deletions(record.queue)
+        self.undos.set_timer(now_ms)
         cut_off, self._cut_off = self._cut_off, []
         for record in sorted(cut_off, key=lambda record: record.id):
             try:

@@ -42,3 +42,22 @@ def test_the_socket_of_the_spool_is_for_its_users(
         assert came == (heard if is_of_spool else b"served")
         refuser.close()
         reactor.handle_events(0)  # closes what was dropped
+
+
+def test_a_reply_that_is_larger_than_a_socket_takes_arrives_whole(admin: ProtocolSpec) -> None:
+    reactor, whole = Reactor(), b"x" * (16 << 20)
+    refuser = Refuser(reactor, lambda: "", lambda data, of_spool: whole, frozenset())
+    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+        refuser.listen([(listening, admin)], None)
+        with closing(socket.create_connection(listening.getsockname())) as client:
+            client.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+            client.setblocking(False)
+            came, has_ended = 0, False
+            while not has_ended:
+                reactor.handle_events(0)
+                if select.select([client], [], [], 0.01)[0]:
+                    data = client.recv(1 << 20)
+                    came, has_ended = came + len(data), not data
+            assert came == len(whole)
+        refuser.close()
+        reactor.handle_events(0)

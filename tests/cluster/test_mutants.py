@@ -10,7 +10,7 @@ from tests.cluster.mutants import MUTANTS, NOT_YET
 from tests.cluster.run import UNJUDGED, run
 
 pytestmark = pytest.mark.pure
-DOCUMENT = Path(__file__).parents[2] / "docs" / "replication.md"
+DOCUMENT = Path(__file__).with_name("mutants.md")
 
 SEEDS = {
     "answer_early": (1, "TRUTH"),

@@ -25,8 +25,10 @@ OTHER = {
     "convert.plan",
     "_file.size",
     "top.command",
+    "cluster.etcd",
+    "cluster.etcd_password_file",
 }
-"""Attributes, names of files, a module, and an event of a journal that only `staniel adopt` looks for."""
+"""Attributes, settings, names of files, a module, and an event of a journal that only `staniel adopt` looks for."""
 
 
 def dotted_texts() -> Iterator[str]:

@@ -46,7 +46,7 @@ RUN_BY = {
     "docs/howto/kestrel.md": "tests/docs/test_kestrel_page.py",
     "docs/howto/kubernetes.md": "tests/docs/test_kubernetes.py",
     "docs/howto/kubernetes-run.md": "tests/docs/test_kubernetes.py",
-    "docs/howto/spark-cluster.md": "tests/pipeline/test_shipping.py",
+    "docs/spark-cluster.md": "tests/pipeline/test_shipping.py",
     **dict.fromkeys(
         (f"docs/howto/{name}.md" for name in ("install", "extras", "systemd", "container", "test-the-disk")), SETUP
     ),

@@ -1,4 +1,4 @@
-"""The ways to bring the pipeline to a cluster (docs/howto/spark-cluster.md), each on a real one of this machine."""
+"""The ways to bring the pipeline to a cluster (docs/spark-cluster.md), each on a real one of this machine."""
 
 from __future__ import annotations
 

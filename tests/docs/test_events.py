@@ -17,6 +17,8 @@ EVENTS_LIKE_SETTINGS = {"admin.no_socket", "admin.refused", "tls.refused", "tls.
 }
 OTHER = {
     "queue.name",
+    "cluster.etcd",
+    "cluster.etcd_password_file",
     "queue.had_children",
     "queue.blocked",
     "queue.waiting_bytes",

@@ -1,6 +1,6 @@
 """Clients for Staniel and for any other server with Kestrel's memcache protocol. See docs/client.md.
 
-No client except MultiClient retries by itself: the program decides when to, and `examples/` shows one way. `aio/` has
+No client of one server retries by itself: the program decides when to, and `examples/` shows one way. `aio/` has
 the client for asyncio and trio, on anyio (an extra). `blocking/` is generated from it and needs only the standard
 library. `kombu/` is the transport for kombu and Celery. They share `messages`, `job_messages`, `servers`, `headers`,
 `forks`, `talk` and `errors`, and `protocol/client` has the bytes. No module here may need the server's packages.

@@ -27,8 +27,6 @@ OTHER = {
     "convert.plan",
     "_file.size",
     "top.command",
-    "cluster.etcd",
-    "cluster.etcd_password_file",
 }
 """Attributes, settings, names of files, a module, and an event of a journal that only `staniel adopt` looks for."""
 

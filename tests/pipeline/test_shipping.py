@@ -151,19 +151,30 @@ def test_an_archive_brings_python_and_packages_to_executors_that_have_neither(
     (site,) = (tmp_path / "packed").glob("lib/python*/site-packages")
     with zipfile.ZipFile(wheel) as zipped:
         zipped.extractall(site)
-    with tarfile.open(tmp_path / "environment.tar", "w", dereference=True) as archive:
-        archive.add(site, site.relative_to(python.parents[1]))
-    with tarfile.open(tmp_path / "environment.tar", "a") as archive:
+    # Spark keeps the modes of files of a .tar.gz, and not those of a .tar.
+    with tarfile.open(tmp_path / "environment.tar.gz", "w:gz", compresslevel=1) as archive:
         for name in ("pyvenv.cfg", "bin"):
             archive.add(tmp_path / "packed" / name, name)
+        archive.dereference = True
+        archive.add(site, site.relative_to(python.parents[1]))
     driver = python_with(tmp_path / "driver", ON_EXECUTORS)
     (driver_site,) = (tmp_path / "driver").glob("lib/python*/site-packages")
     (driver_site / "staniel").symlink_to(site / "staniel")
-    env = environment(tmp_path, PYSPARK_PYTHON="./environment/bin/python", PYSPARK_DRIVER_PYTHON=str(driver))
-    command = submit("local-cluster[2,1,1024]", "--archives", f"{tmp_path / 'environment.tar'}#environment")
+    (tmp_path / "environment").symlink_to("packed")  # the driver plans sources with PYSPARK_PYTHON, too
+    spark = tmp_path / "spark"  # a local cluster works in a folder of Spark's own
+    spark.mkdir()
+    for part in BIN.parent.iterdir():
+        (spark / part.name).symlink_to(part)
+    env = environment(
+        tmp_path,
+        SPARK_HOME=str(spark),
+        PYSPARK_PYTHON="./environment/bin/python",
+        PYSPARK_DRIVER_PYTHON=str(driver),
+    )
+    command = submit("local-cluster[2,1,1024]", "--archives", f"{tmp_path / 'environment.tar.gz'}#environment")
     found = Submitted(tmp_path, command, env)
     assert len(found.values("folder")) == 2, "two executors"
-    assert all(place.startswith(str(tmp_path / "work")) for place in found.values("folder"))
+    assert all(place.startswith(str(spark / "work")) for place in found.values("folder"))
     assert all("/environment/lib/" in place for place in found.values("package"))
 
 

@@ -112,13 +112,14 @@ class Transfers:
         self._to_come = 0  # announcements whose copies have not been added
         self._wall_waits = False  # a step back of the wall clock waits until there are none
 
-    def may_announce(self, target: str, operation: object) -> bool:
+    def may_announce(self, target: str, operation: object, *, keeps_times: bool = False) -> bool:
         """Tell whether `operation` may note copies that it will add to `target`. Only one operation at a time may, in
         libkestrel's format for all readers that share the files. It adds the copies after their notes, so after a crash
-        the copies of two operations could not be distinguished if their items are equal. Nor may any while copies still
-        have to be searched for in those files: an undo's copies have the times of earlier ones.
+        the copies of two operations could not be distinguished if their items are equal. `keeps_times`: its copies may
+        have the times of earlier ones, as those of an undo; then it also waits while copies of an earlier life have to
+        be searched for in those files.
         """
-        if self._wall_waits or self.recovery.is_to_search(target):
+        if self._wall_waits or (keeps_times and self.recovery.is_to_search(target)):
             return False
         files, family = self.recovery.files_of(target), family_of(target)
         # The family may have been deleted since the announcement, and `target` may begin it anew.

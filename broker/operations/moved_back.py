@@ -120,6 +120,7 @@ class RunningReturn(TransferOperation):
     """
 
     obeys_limits = False
+    keeps_times = True
     slices_per_step = 1
 
     def __init__(self, operations: Operations, by: Requester, source: Queue, record: UndoRecord, now_ms: int) -> None:

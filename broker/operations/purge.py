@@ -534,7 +534,7 @@ class RunningUndo(FileOperation):
         if why := CANCELLED if self.is_cancelled else self._refusal() or self._delay_refusal(now_ms):
             self._stop_early(why, now_ms)
             return
-        if not self.tools.transfers.may_announce(self.queue.name, self):
+        if not self.tools.transfers.may_announce(self.queue.name, self, keeps_times=True):
             self.try_again(self._announce, now_ms + LOOK_AGAIN_MS)
             return
         self.tools.transfers.announce(self.queue.name, self)

@@ -187,6 +187,7 @@ class TransferOperation(Operation):
         return work
 
     slices_per_step = 1  # more where slices are small
+    keeps_times = False  # of the items, in their copies
 
     def _advance_slices(self, now_ms: int) -> int:
         """Do the next step of one slice, or of several small ones that are together no larger than one. Return how many
@@ -216,7 +217,8 @@ class TransferOperation(Operation):
 
     def _must_wait_for(self, name: str) -> bool:
         target, transfers = self.tools.queues.find(name), self.tools.transfers
-        return not transfers.may_announce(name, self) or (target is not None and transfers.is_held_back(target))
+        may_announce = transfers.may_announce(name, self, keeps_times=self.keeps_times)
+        return not may_announce or (target is not None and transfers.is_held_back(target))
 
     @abstractmethod
     def _begin_slice(self, now_ms: int) -> int:

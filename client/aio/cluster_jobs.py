@@ -8,8 +8,6 @@ import ssl
 import time
 from collections.abc import Sequence
 
-from msgspec.structs import replace
-
 from staniel.client.aio.jobs import Jobs
 from staniel.client.aio.leading import ask_leader
 from staniel.client.aio.transport import Turn
@@ -90,8 +88,11 @@ class ClusterJobs(Jobs):
         async def ask(address: Address) -> JobReply:
             jobs = await self._jobs_at(address)
             left_s = max(0.0, until_s - time.monotonic())
-            if isinstance(request, LeaseJob | AwaitResult):
-                return await jobs._one(replace(request, wait_ms=math.ceil(left_s * 1000)), what, id, left_s)
+            wait_ms = math.ceil(left_s * 1000)
+            if isinstance(request, LeaseJob):
+                return await jobs._one(LeaseJob(request.names, wait_ms), what, id, left_s)
+            if isinstance(request, AwaitResult):
+                return await jobs._one(AwaitResult(request.id, wait_ms), what, id, left_s)
             return await jobs._one(request, what, id)
 
         def may_repeat(lost: ConnectionLost) -> bool:

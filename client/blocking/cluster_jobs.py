@@ -9,8 +9,6 @@ import ssl
 import time
 from collections.abc import Sequence
 
-from msgspec.structs import replace
-
 from staniel.client.blocking.jobs import Jobs
 from staniel.client.blocking.leading import ask_leader
 from staniel.client.blocking.transport import Turn
@@ -91,8 +89,11 @@ class ClusterJobs(Jobs):
         def ask(address: Address) -> JobReply:
             jobs = self._jobs_at(address)
             left_s = max(0.0, until_s - time.monotonic())
-            if isinstance(request, LeaseJob | AwaitResult):
-                return jobs._one(replace(request, wait_ms=math.ceil(left_s * 1000)), what, id, left_s)
+            wait_ms = math.ceil(left_s * 1000)
+            if isinstance(request, LeaseJob):
+                return jobs._one(LeaseJob(request.names, wait_ms), what, id, left_s)
+            if isinstance(request, AwaitResult):
+                return jobs._one(AwaitResult(request.id, wait_ms), what, id, left_s)
             return jobs._one(request, what, id)
 
         def may_repeat(lost: ConnectionLost) -> bool:

@@ -19,7 +19,7 @@ from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
 
 @mutant("two operations note copies for one queue at once", "hub-equal-items")
 def no_turns() -> Any:
-    return replaced(Transfers, "may_announce", lambda right: lambda self, target, operation: True)
+    return replaced(Transfers, "may_announce", lambda right: lambda self, target, operation, keeps_times=False: True)
 
 
 @mutant("two undos at once claim equal copies each for itself", "hub-equal-items")

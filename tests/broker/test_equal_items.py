@@ -123,7 +123,7 @@ def test_a_copy_belongs_to_one_of_two_files_that_wait_for_equal_ones(story: Stor
     is_more, steps = True, 0
     while is_more:
         with pytest.MonkeyPatch.context() as without_turns:
-            without_turns.setattr(Transfers, "may_announce", lambda self, target, operation: True)
+            without_turns.setattr(Transfers, "may_announce", lambda self, target, operation, keeps_times=False: True)
             without_turns.setattr(Transfers, "end_announcing", lambda self, target, operation: None)
             world = World(config)
             story(world)

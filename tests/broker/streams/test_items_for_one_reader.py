@@ -309,6 +309,6 @@ def test_without_their_rules_the_equal_items_of_two_readers_are_confused(monkeyp
         broken.setattr(TransferRecovery, "files_of", lambda self, target: target)
         with pytest.raises(AssertionError):
             test_equal_dead_letters_of_several_readers_go_home_each(Crash.KEEP)
-    monkeypatch.setattr(Transfers, "may_announce", lambda self, target, operation: True)
+    monkeypatch.setattr(Transfers, "may_announce", lambda self, target, operation, keeps_times=False: True)
     with pytest.raises(AssertionError):
         test_two_moves_of_equal_items_to_two_readers_at_once_take_turns(monkeypatch)

@@ -66,11 +66,9 @@ def test_power_fails_during_the_deletion_of_a_queue_whose_last_group_was_cut_off
             try:
                 spool.erase(log, NOW_MS)
             except PowerCut:
-                assert state(recover(disk.crash(Crash.KEEP))[2]) in (expected, state(Replay(NOW_MS))), (
-                    name,
-                    end,
-                    steps,
-                )
+                gone = state(Replay(NOW_MS))
+                found = state(recover(disk.crash(Crash.KEEP))[2])
+                assert found in (expected, gone, (*gone[:2], expected[2])), (name, end, steps)
             else:
                 break
 

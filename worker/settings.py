@@ -65,8 +65,9 @@ class Server(Struct, frozen=True):
 
     def cluster_client(self, name: str) -> MultiClient:
         """Make a client of the cluster, which follows its leader."""
+        addresses = list(dict.fromkeys([self.address, *self.members]))
         return MultiClient(
-            [self.address, *self.members], cluster=True, tls=self.tls, user=self.user, secret=self.secret,
+            addresses, cluster=True, tls=self.tls, user=self.user, secret=self.secret,
             name=_wire_name(name), answer_timeout_s=self.answer_timeout_s,
         )  # fmt: skip
 

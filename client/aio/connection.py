@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from enum import Enum
 from typing import Generic, NoReturn, cast
 
-from staniel.client.aio.transport import Transport, Turn, open_transport
+from staniel.client.aio.transport import Transport, Turn, open_transport, shielded
 from staniel.client.errors import Busy, ConnectionLost, Outcome
 from staniel.client.forks import FORKS
 from staniel.client.talk import ReplyT, RequestT, Talk
@@ -290,4 +290,5 @@ class Connection(Generic[RequestT, ReplyT]):
             self.state = ConnectionState.CLOSED
             self.why = why
             if self.transport is not None:
-                await self.transport.close()
+                with shielded():  # the caller may have other connections to close
+                    await self.transport.close()

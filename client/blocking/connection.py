@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import Generic, NoReturn, cast
 
-from staniel.client.blocking.transport import Transport, Turn, open_transport
+from staniel.client.blocking.transport import Transport, Turn, open_transport, shielded
 from staniel.client.errors import Busy, ConnectionLost, Outcome
 from staniel.client.forks import FORKS
 from staniel.client.talk import ReplyT, RequestT, Talk
@@ -291,4 +291,5 @@ class Connection(Generic[RequestT, ReplyT]):
             self.state = ConnectionState.CLOSED
             self.why = why
             if self.transport is not None:
-                self.transport.close()
+                with shielded():  # the caller may have other connections to close
+                    self.transport.close()

@@ -128,8 +128,8 @@ class Transport:
         if os.getpid() != self._process:
             self._sock.close()
             return
+        shut_down(self._sock)  # first: the thread in a call closes the descriptor once it sees `_is_over`
         self._is_over = True
-        shut_down(self._sock)
         if not self._is_used:
             self._sock.close()
 

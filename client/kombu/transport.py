@@ -137,13 +137,23 @@ class Transport(virtual.Transport):
         for channel in [*self._avail_channels, *self.channels]:
             channel.close()
         self._avail_channels.clear()
-        if self._control is not None:
-            self._control.drain_replies(CLOSE_S)
-            self._control.close()
-            self._control = None
+        self._close_control()
         for wire in list(self._wires.values()):
             self.drop_wire(wire)
         self._leave_loop()
+
+    def _close_control(self) -> None:
+        """Close the connection for requests. Another thread that waits for a reply on it has some time to get that."""
+        has_turn = self._control_lock.acquire(timeout=CLOSE_S)
+        try:
+            if self._control is not None:
+                if has_turn:
+                    self._control.drain_replies(CLOSE_S)
+                self._control.close()
+                self._control = None
+        finally:
+            if has_turn:
+                self._control_lock.release()
 
     def leave_the_parent(self) -> None:
         """Close the parent's connections in a forked child, without sending anything."""

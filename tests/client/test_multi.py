@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 import staniel.client.aio.multi
@@ -21,7 +22,7 @@ from tests.client.fake_server import HANG_UP, Last, playing, scripted
 from tests.client.fake_server import item as item_of
 from tests.client.kinds import each_kind, play
 from tests.support.process import Server, running, until
-from tests.support.wire import drain, stats
+from tests.support.wire import Wire, drain, stats
 
 Make = Callable[..., Any]
 STORED, FULL, END, DELETED = b"STORED\r\n", b"NOT_STORED\r\n", b"END\r\n", b"DELETED\r\n"
@@ -606,3 +607,22 @@ def test_a_forked_process_has_connections_of_its_own(two: tuple[Server, Server])
 def test_what_cannot_be_servers_is_refused_at_once(servers: list[tuple[str, int]]) -> None:
     with pytest.raises(ValueError, match="one address"):
         MultiClient(servers)
+
+
+def test_a_cancelled_task_closes_its_connections_to_all_servers(two: tuple[Server, Server]) -> None:
+    """An item is open on each. Closing the first connection is a step at which the cancellation could end the rest."""
+
+    async def hold_one_of_each() -> None:
+        with anyio.move_on_after(60) as scope:
+            async with staniel.client.aio.multi.MultiClient([server.address for server in two]) as client:
+                assert [(await client.open("q")) is not None for _ in two] == [True, True]
+                assert [stats(server.address)["queue_q_open_transactions"] for server in two] == ["1", "1"]
+                scope.cancel()
+                await anyio.sleep(60)
+
+    for server in two:
+        with Wire(server.address) as wire:
+            assert wire.put("q", b"1") == b"STORED"
+    anyio.run(hold_one_of_each)
+    for server in two:
+        assert until(lambda server=server: stats(server.address)["queue_q_open_transactions"] == "0", 30)

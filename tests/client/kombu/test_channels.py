@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -436,3 +437,40 @@ def test_without_a_server_the_first_use_raises(kombu: Any) -> None:
         connection = kombu.Connection(f"staniel://127.0.0.1:{unused.getsockname()[1]}//")
         with pytest.raises(kombu.exceptions.OperationalError, match="cannot connect"):
             connection.ensure_connection(max_retries=1, interval_start=0.01)
+
+
+def is_held(lock: Any) -> bool:
+    """Whether another thread has the lock."""
+    if not lock.acquire(blocking=False):
+        return True
+    lock.release()
+    return False
+
+
+def test_a_connection_can_be_closed_while_another_thread_waits_for_its_put(
+    kombu: Any, connected: Connect, server: Server
+) -> None:
+    """As a pool does that is told to close all. The server does not reply meanwhile."""
+    connection = connected(server)
+    connection.connect()
+    transport = connection.transport
+    ended: list[str] = []
+
+    def put() -> None:
+        try:
+            transport.put("q", b"x", None)
+        except Exception as error:
+            ended.append(type(error).__name__)
+        else:
+            ended.append("stored")
+
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        waiting = threading.Thread(target=put)
+        waiting.start()
+        assert eventually(lambda: is_held(transport._control_lock))
+        connection.close()
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+    waiting.join(LONG_S)
+    assert ended in (["stored"], ["ConnectionLost"])

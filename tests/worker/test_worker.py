@@ -244,9 +244,9 @@ def test_a_lane_survives_what_nobody_expected(server: process.Server) -> None:
             raise RuntimeError("no log")
         work.lines.append(line)
 
-    put(server, b"a")
     with working(server, function, concurrency=1) as work:
         work.worker.teller.log._write = cannot_tell
+        put(server, b"a")
         assert until(lambda: work.counts["done"] == 1, 60)
     assert drain(server.address, "jobs") == []
     assert "RuntimeError: no log" in work.logged("connection.lost")[0]

@@ -14,6 +14,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable
+from enum import Enum
 from functools import partial
 
 from msgspec import Struct
@@ -89,11 +90,17 @@ class Bound:
         return max(0, self._last - last) + line.memory_items + len(queue.resting)
 
 
+class SliceStage(Enum):
+    NOTED = "noted"  # its frame is not durable yet
+    FRAMED = "framed"  # its frame is durable, and the copies may be added
+    SETTLED = "settled"  # its removals are durable
+
+
 class SliceUnderWay(Struct, eq=False):
     """Items that were set aside, and their copies, on their way from `source` to the queue `target`. `ends`: files that
     must not be rewritten until the slice is settled. `sent`: how many copies were added; the items without a copy are
     back in their queue. `behind`: the end of the copies, as (after, at) of a Moving. `number`: of the slice in the file
-    of a move. `is_framed`: the frame is durable, and the copies may be added.
+    of a move.
     """
 
     source: Queue
@@ -105,8 +112,7 @@ class SliceUnderWay(Struct, eq=False):
     sent: int = 0
     behind: tuple[FileNumber, int] = (0, 0)
     number: int = 0
-    is_framed: bool = False
-    is_settled: bool = False
+    stage: SliceStage = SliceStage.NOTED
 
 
 Step = Callable[[SliceUnderWay, int], None]
@@ -274,8 +280,8 @@ class TransferOperation(Operation):
 
     def _framed(self, slice_: SliceUnderWay, now_ms: int) -> None:
         """Add the copies of a slice whose frame is durable, and of those behind it that waited for it."""
-        slice_.is_framed = True
-        while self._to_copy and self._to_copy[0].is_framed:
+        slice_.stage = SliceStage.FRAMED
+        while self._to_copy and self._to_copy[0].stage is SliceStage.FRAMED:
             self._ready.append((self._copy, self._to_copy.popleft()))
         self.tools.timers.soon(self)
 
@@ -375,9 +381,9 @@ class TransferOperation(Operation):
 
     def _mark_settled(self, slice_: SliceUnderWay, now_ms: int) -> None:
         """Mark a slice as settled. Its removals are durable. Slices are counted as done in their order."""
-        slice_.is_settled = True
+        slice_.stage = SliceStage.SETTLED
         settled: list[SliceUnderWay] = []
-        while self._under_way and self._under_way[0].is_settled:
+        while self._under_way and self._under_way[0].stage is SliceStage.SETTLED:
             settled.append(self._under_way.popleft())
         for slice_ in settled:
             self._under_way_bytes -= slice_.size

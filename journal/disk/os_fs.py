@@ -327,7 +327,7 @@ class OsReader:
         (self._close_gone if _is_large_and_gone(self._fd) else os.close)(self._fd)
 
 
-def _naming(verb: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+def naming(verb: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Make the OSErrors of a method name the refused call (refusals.py)."""
 
     def named(method: Callable[P, T]) -> Callable[P, T]:
@@ -357,11 +357,11 @@ class OsFs:
         self._locks: dict[str, int] = {}  # by path; held while the process lives
         self._folders: dict[str, int] = {}  # kept open: a sync must not fail because there are no descriptors left
 
-    @_naming("open")
+    @naming("open")
     def append(self, path: str) -> File:
         return OsFile(path, self._close_gone)
 
-    @_naming("read")
+    @naming("read")
     def read(self, path: str, at: int, count: int) -> bytes:
         reader = OsReader(path)
         try:
@@ -369,36 +369,36 @@ class OsFs:
         finally:
             reader.close()
 
-    @_naming("open")
+    @naming("open")
     def reader(self, path: str) -> Reader:
         return OsReader(path, self._close_gone)
 
-    @_naming("stat")
+    @naming("stat")
     def size(self, path: str) -> int:
         return os.stat(to_native(path)).st_size
 
-    @_naming("stat")
+    @naming("stat")
     def modified_ms(self, path: str) -> int:
         return os.stat(to_native(path)).st_mtime_ns // 1_000_000
 
-    @_naming("list")
+    @naming("list")
     def list(self, folder: str) -> list[tuple[str, bool]]:
         with os.scandir(to_native(folder)) as entries:
             return sorted((from_native(entry.name), entry.is_file(follow_symlinks=True)) for entry in entries)
 
-    @_naming("rename")
+    @naming("rename")
     def rename(self, old: str, new: str) -> None:
         os.rename(to_native(old), to_native(new))
 
-    @_naming("link")
+    @naming("link")
     def link(self, path: str, other: str) -> None:
         os.link(to_native(path), to_native(other))
 
-    @_naming("remove")
+    @naming("remove")
     def remove(self, path: str) -> None:
         os.unlink(to_native(path))
 
-    @_naming("truncate")
+    @naming("truncate")
     def truncate(self, path: str, size: int) -> None:
         fd = os.open(to_native(path), os.O_WRONLY | os.O_CLOEXEC)
         try:
@@ -442,7 +442,7 @@ class OsFs:
             self._folders[folder] = os.open(to_native(folder) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         return self._folders[folder]
 
-    @_naming("make")
+    @naming("make")
     def make_folder(self, path: str) -> None:
         missing = []
         while not _is_there(path):
@@ -454,7 +454,7 @@ class OsFs:
             os.mkdir(to_native(folder), 0o750)
             self.sync_folder(os.path.dirname(folder.rstrip("/")) or ".")
 
-    @_naming("allocate space for")
+    @naming("allocate space for")
     def allocate(self, path: str, size: int) -> None:
         fd = os.open(to_native(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
@@ -466,7 +466,7 @@ class OsFs:
         finally:
             os.close(fd)
 
-    @_naming("allocate space for")
+    @naming("allocate space for")
     def set_aside(self, path: str, size: int) -> None:
         fd = os.open(to_native(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
@@ -476,11 +476,11 @@ class OsFs:
         finally:
             os.close(fd)
 
-    @_naming("open")
+    @naming("open")
     def overwrite(self, path: str) -> Region:
         return OsRegion(path)
 
-    @_naming("write")
+    @naming("write")
     def fill(self, path: str, size: int) -> None:
         fd = os.open(to_native(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o640)
         try:
@@ -507,7 +507,7 @@ class OsFs:
     def unique_id(self) -> bytes:
         return os.urandom(16)
 
-    @_naming("stat")
+    @naming("stat")
     def is_same_device(self, path: str, folder: str) -> bool:
         return os.stat(to_native(path)).st_dev == os.stat(to_native(folder)).st_dev
 
@@ -554,7 +554,7 @@ class OsFs:
         pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         return min([pages, *(limit for limit in limits if limit is not None)])
 
-    @_naming("lock")
+    @naming("lock")
     def lock(self, path: str) -> None:
         fd = os.open(to_native(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
@@ -575,7 +575,7 @@ class OsFs:
     def is_locked(self, path: str) -> bool:
         return path in self._locks and _is_named(self._locks[path], path)
 
-    @_naming("lock")
+    @naming("lock")
     def hold(self, path: str, *, shared: bool) -> Callable[[], None]:
         fd = os.open(to_native(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o640)
         try:

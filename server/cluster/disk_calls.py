@@ -8,13 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from threading import get_ident
-from typing import Any, TypeVar
+from typing import Any
 
 from staniel.journal.disk.fs import File, Reader, Region
-from staniel.journal.disk.os_fs import CloseGone, OsFile, OsReader, OsRegion
+from staniel.journal.disk.os_fs import CloseGone, OsFile, OsReader, OsRegion, naming
 from staniel.server.start_notice import StartFs, StartNotice
-
-T = TypeVar("T")
 
 
 class DiskCalls:
@@ -104,21 +102,17 @@ class NotingFs(StartFs):
     rename, link, remove = _noted("rename"), _noted("link"), _noted("remove")
     truncate, sync_folder, sync_all = _noted("truncate"), _noted("sync_folder"), _noted("sync_all")
 
+    @naming("open")
     def append(self, path: str) -> File:
-        return self._open(path, lambda: NotingFile(path, self._close_gone, self.calls))
-
-    def overwrite(self, path: str) -> Region:
-        return self._open(path, lambda: NotingRegion(path, self.calls))
-
-    def reader(self, path: str) -> Reader:
-        return self._open(path, lambda: NotingReader(path, self._close_gone, self.calls))
-
-    def _open(self, path: str, open_it: Callable[[], T]) -> T:
         with self.calls.noted():
-            try:
-                return open_it()
-            except OSError as error:  # as OsFs names the refused call
-                error.__dict__.setdefault("call", "open")
-                if error.filename is None:
-                    error.filename = path
-                raise
+            return NotingFile(path, self._close_gone, self.calls)
+
+    @naming("open")
+    def overwrite(self, path: str) -> Region:
+        with self.calls.noted():
+            return NotingRegion(path, self.calls)
+
+    @naming("open")
+    def reader(self, path: str) -> Reader:
+        with self.calls.noted():
+            return NotingReader(path, self._close_gone, self.calls)

@@ -13,7 +13,7 @@ from msgspec import structs
 from staniel.pipeline.report.figures import ReportFigures, SeriesLine, lines_of
 from staniel.pipeline.report.page import page_of, write, write_tables
 from tests.pipeline.fleets import FIRST, STEPS, fleet
-from tests.support.browser import chromium
+from tests.support.browser import chromium, complaints_of
 
 WAIT_MS = 60_000
 HOSTILE = [
@@ -41,10 +41,7 @@ class Shown:
         self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
         self.page = self.context.new_page()
         self.page.set_default_timeout(WAIT_MS)
-        self.complaints: list[str] = []
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("console", lambda said: said.type == "error" and self.complaints.append(said.text))
-        self.page.on("dialog", lambda dialog: self.complaints.append(f"a dialog: {dialog.message}"))
+        self.complaints = complaints_of(self.page)
         self.page.on("request", self._asked)
         self.page.goto(page.as_uri())
         self.page.wait_for_selector("body[data-drawn]")

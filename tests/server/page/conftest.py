@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.server.admin.asking import Operator
-from tests.support.browser import chromium
+from tests.support.browser import chromium, complaints_of
 from tests.support.process import Server, running
 
 WAIT_MS = 10_000
@@ -40,10 +40,7 @@ class Opened:
         self.context = browser.new_context(**options)
         self.page = self.context.new_page()
         self.page.set_default_timeout(WAIT_MS)
-        self.complaints: list[str] = []
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("console", lambda said: said.type == "error" and self.complaints.append(said.text))
-        self.page.on("dialog", lambda dialog: self.complaints.append(f"a dialog: {dialog.message}"))
+        self.complaints = complaints_of(self.page)
         self.url = f"http://127.0.0.1:{server.second_port}/"
 
     def go(self, path: str = "") -> Any:

@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import yaml
 
@@ -50,7 +49,11 @@ def documents(text: str) -> list[dict[str, Any]]:
 
 
 def check(document: dict[str, Any]) -> None:
-    """Raise what is wrong with one object, by its kind's strict schema."""
+    """Raise what is wrong with one object, by its kind's strict schema. Importing `jsonschema` takes two seconds, which
+    each process that collects the tests would spend.
+    """
+    import jsonschema
+
     (name,) = [each for each in SCHEMAS["$defs"] if each.endswith(f".v1.{document['kind']}")]
     jsonschema.Draft202012Validator({**SCHEMAS, "$ref": f"#/$defs/{name}"}).validate(document)
 
@@ -80,9 +83,11 @@ def test_each_manifest_is_what_its_kind_is_made_of(name: str) -> None:
 
 
 def test_the_check_finds_what_is_wrong() -> None:
+    from jsonschema import ValidationError
+
     wrong = manifest("statefulset.yaml")
     wrong["spec"]["template"]["spec"]["containers"][0]["livenessProbe"]["httpGet"]["ports"] = 1
-    with pytest.raises(jsonschema.ValidationError, match="ports"):
+    with pytest.raises(ValidationError, match="ports"):
         check(wrong)
     with pytest.raises(AssertionError, match="twice"):
         documents("a: 1\na: 2\n")

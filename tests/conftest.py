@@ -74,12 +74,13 @@ need memory, ten seconds to start, and its first queries as long again. The last
 SLOWEST_FIRST = (
     *("bench/test_soak.py", "pipeline/test_where_it_runs.py", "pipeline/test_kills.py", "sim/test_mutants.py"),
     *("conformance/test_protocol.py", "pipeline/test_walk_through.py", "fuzz/test_fuzz.py", "crash/test_kill_loop.py"),
+    *("cluster/test_servers.py", "cluster/test_kill_loop.py", "pipeline/test_shipping.py"),
     *("server/page/test_page.py", "pipeline/test_queries.py", "sim/test_seeds.py", "pipeline/test_jobs.py"),
     *("conformance/test_protocol_libkestrel.py", "pipeline/test_races.py", "pipeline/test_archive_state.py"),
     *("pipeline/test_names.py", "conformance/test_memcached.py", "pipeline/test_journal_source.py"),
     *("examples/test_examples.py", "conformance/test_journal.py", "faults/test_sweep.py", "broker/test_transfers.py"),
     *("server/backup/test_refused_by_s3.py", "server/backup/test_interrupted.py", "server/test_installed.py"),
-    "client/kombu/test_killed_workers.py",
+    *("client/kombu/test_killed_workers.py", "examples/test_dramatiq.py"),
 )
 """Files that take more than half a minute, each test of which counts as slow. `make test` gives each file to one
 process: a long one that begins last is waited for by all the others.
@@ -93,7 +94,7 @@ MANY_TESTS_NEXT = (
     *("journal/disk/test_errno_table.py", "client/test_every_kind.py", "server/backup/test_places.py"),
     *("pipeline/test_sidecars.py", "server/cli/test_several.py", "server/cli/test_top.py", "server/test_hub.py"),
     *("worker/test_command.py", "client/test_accidents.py", "client/kombu/test_celery.py"),
-    "packaging/test_compiled_install.py",
+    *("packaging/test_compiled_install.py", "pipeline/test_report_page.py", "docs/test_site.py"),
 )
 """Files of quick tests that together take more than twenty seconds on a busy machine. They begin after those above."""
 CLOSING_LINES = pytest.StashKey[list[str]]()

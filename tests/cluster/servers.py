@@ -236,11 +236,13 @@ class Servers:
         running = [member for member in self.members if member.is_running]
 
         def is_whole() -> bool:
-            leader = self.leader
+            statuses = [member.status for member in running]
+            leading = [status for status in statuses if status.get("role") == "leading"]
+            following = [status for status in statuses if status.get("role") == "following"]
             return (
-                leader is not None
-                and len(leader.status.get("in_sync", ())) == len(running)
-                and all(member is leader or member.role == "following" for member in running)
+                len(leading) == 1
+                and len(following) == len(running) - 1
+                and len(leading[0].get("in_sync", ())) == len(running)
             )
 
         self.wait_for(is_whole, f"{len(running)} members in sync")

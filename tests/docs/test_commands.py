@@ -107,7 +107,7 @@ def test_the_runbook_of_a_full_disk_makes_room_while_gets_go_on(tmp_path: Path, 
                 assert wire.put("jobs", b"x" * 500_000) == b"STORED"
             while disk.free_bytes():
                 disk.fill(0)
-            assert until(lambda: wire.put("jobs", b"x" * 500_000) == FULL)
+            assert until(lambda: wire.put("jobs", b"x" * 500_000) == FULL, rest=0)
             found = run("health")
             assert found.returncode == 3 and "refuses: the disk is full" in found.stdout
             assert operator.ask("GET", "/health/ready").status == 200, "consumers must reach it"

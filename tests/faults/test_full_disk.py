@@ -160,7 +160,7 @@ class FullDiskLoop(Loop):
             self.insist(crew, seconds)
             return crew.refused > 0
 
-        assert until(is_full, FULL_SECONDS_MAX), "the disk was never full"
+        assert until(is_full, FULL_SECONDS_MAX, rest=0), "the disk was never full"
         if self.random.randrange(2):
             self.disk.clear()
             self.insist(crew, seconds)

@@ -25,6 +25,8 @@ from tests.support.ready import is_readable
 START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 30.0  # it takes milliseconds; the machine may be busy
 POLL_SECONDS = 0.005
+POLL_SECONDS_MAX = 0.1
+REST = 9
 GREETING = re.compile(
     r"staniel (?P<version>\S+) listens on (?P<host>\S+):(?P<port>\d+)(?:, \S+:(?P<second>\d+))?(?:, \S+)*"
     r", spool (?P<spool>/.*): "
@@ -41,13 +43,19 @@ def die_with_the_tests() -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def until(condition: Callable[[], object], seconds_max: float = 30.0) -> bool:
-    """Wait for `condition`, looking often; whether it came true in time."""
-    give_up = time.monotonic() + seconds_max
+def until(condition: Callable[[], object], seconds_max: float = 30.0, rest: int = REST) -> bool:
+    """Wait for `condition`, looking often; whether it came true in time. One that asks servers would keep them and this
+    process busy, while what it waits for needs the processor: between two looks it rests `rest` times as long as one
+    takes, and 0.1 s at most. One that does the work itself, such as filling a disk, gets a `rest` of 0.
+    """
+    began = time.monotonic()
+    give_up = began + seconds_max
     while not condition():
-        if time.monotonic() > give_up:
+        ended = time.monotonic()
+        if ended > give_up:
             return False
-        time.sleep(POLL_SECONDS)
+        time.sleep(min(max(POLL_SECONDS, rest * (ended - began)), POLL_SECONDS_MAX))
+        began = time.monotonic()
     return True
 
 

@@ -6,10 +6,8 @@ from __future__ import annotations
 
 import ast
 import importlib
-import io
 import re
 import subprocess
-import tokenize
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -18,12 +16,13 @@ from typing import Any
 
 import pytest
 
+from tests.tidy.syntax import comments, documented
+
 pytestmark = pytest.mark.programs("python:spellchecker")
 ROOT = Path(__file__).resolve().parents[2]
 LIST = Path(__file__).with_name("words.txt")
 WORD = re.compile(r"(?<![\w.\\/~@#$'’])(?<!--)[A-Za-z][a-z]+(?![\w/]|\.\w)")
 CODE = re.compile(r"^```.*?^```|^ {4}.*?$|`+[^`]*`+|\]\([^)]*\)|https?://\S+|<[^>\n]*>", re.MULTILINE | re.DOTALL)
-DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def words_of(text: str) -> set[str]:
@@ -32,12 +31,9 @@ def words_of(text: str) -> set[str]:
 
 def told_in(source: str) -> Iterator[str]:
     """The docstrings and comments of a module."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, DOCUMENTED):
-            yield ast.get_docstring(node) or ""
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            yield token.string.lstrip("#")
+    for node in documented(ast.parse(source)):
+        yield ast.get_docstring(node) or ""
+    yield from comments(source)
 
 
 @cache

@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.tidy.syntax import documented
+
 FOLDER = Path(__file__).parent
 REFERENCES = frozenset((FOLDER / "references.txt").read_text("ascii").split())
 VERBS = frozenset((FOLDER / "verbs.txt").read_text("ascii").split())
@@ -39,9 +41,7 @@ def bad_lines(text: str) -> dict[int, str]:
 
 def _docstrings(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.Constant]]:
     """Yield each docstring and the module, class, function or assignment that it describes."""
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Module | ast.ClassDef | Function):
-            continue
+    for node in documented(tree):
         for position, statement in enumerate(node.body):
             before = node.body[position - 1] if position else node
             is_described = isinstance(before, ast.Assign | ast.AnnAssign) and not isinstance(node, Function)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from tests.tidy.docstrings import bad_first_words
@@ -29,16 +31,21 @@ SLACK = 25  # a ceiling that is further above the count must be lowered
 MEND = "Begin a function with an imperative verb (tests/tidy/verbs.txt), anything else with a noun."
 
 
+@cache
+def findings_in(folder: str) -> list[str]:
+    return findings(python_files([folder]), bad_first_words)
+
+
 @pytest.mark.parametrize("folder", CEILINGS)
 def test_docstrings_begin_with_a_verb_or_a_noun(folder: str) -> None:
-    found = findings(python_files([folder]), bad_first_words)
+    found = findings_in(folder)
     if len(found) > CEILINGS[folder]:
         expect_none(found, f"{MEND} {folder}/ may have {CEILINGS[folder]} others.")
 
 
 @pytest.mark.parametrize("folder", CEILINGS)
 def test_a_ceiling_follows_the_count_down(folder: str) -> None:
-    count = len(findings(python_files([folder]), bad_first_words))
+    count = len(findings_in(folder))
     assert CEILINGS[folder] - count <= SLACK, f"lower the ceiling of {folder}/ to {count}"
 
 

@@ -21,7 +21,7 @@ BASE := $(VENV)/.base-installed
 DEV := $(VENV)/.dev-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help serve compiled sanitized test quick check format sim bench fuzz soak wheel wheels man blocking lock licenses release audit docs clean
+.PHONY: help serve compiled sanitized test quick check format sim bench fuzz soak soak-cluster wheel wheels man blocking lock licenses release audit docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -74,6 +74,10 @@ fuzz: $(DEV) ## made-up bytes for every parser, reader and session, and a table:
 HOURS ?= 2
 soak: $(DEV) ## everything at once for HOURS, with accidents, and a report: make soak HOURS=72 ARGS='--help'
 	@$(WITH_BYTECODE) $(VENV)/bin/python -m staniel.bench.soak.mix --hours $(HOURS) $(ARGS)
+
+MINUTES ?= 60
+soak-cluster: $(DEV) ## three members and three etcds under kills and cut networks: make soak-cluster MINUTES=600
+	@$(WITH_BYTECODE) $(VENV)/bin/python -m staniel.bench.soak.cluster --minutes $(MINUTES) $(ARGS)
 
 man: $(BASE) ## make the manual pages in docs/man from the help of the commands
 	$(VENV)/bin/python packaging/man_pages.py docs/man

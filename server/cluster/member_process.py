@@ -252,7 +252,7 @@ class MemberProcess:
         assert self._made is not None
         self.refuser.close()
         self.service = service = self._parts.make_service(self.driver, *self._made)
-        self.supervision.service = service
+        self.supervision.begin_to_serve(service)
         service.listen(self._parts.bound, self.admin)
         self._start(self._serve_clients, service)
 

@@ -64,6 +64,8 @@ class Supervision:
         self._greeting: tuple[int, float] | None = None
         """The connection on which a leader has not replied to this member's first words, and since when."""
         self._gone_since: dict[bytes, float] = {}
+        self._former: bytes = b""
+        """The leader that this member knew last, which is not itself."""
         self._progress: dict[int, tuple[tuple[PeerState, int, int], float]] = {}
         """Of each connection that joins or is copied to: how far that is, and since when."""
         self._lasts: deque[tuple[float, int]] = deque()
@@ -74,6 +76,18 @@ class Supervision:
     def note_connect(self, key: Key, *, is_refused: bool) -> None:
         """Note whether nothing listened where the leader of this key listens."""
         self._refused = (key.leader_id, key.epoch) if is_refused else None
+
+    def begin_to_serve(self, service: LeaderService) -> None:
+        """Note that this member serves. The leader before it begins anew, or is gone: puts wait for it no longer than
+        it takes to have it leave the set, if the set is large enough without it. It returns once it follows.
+        """
+        self.service = service
+        member = self._driver.member
+        leader = member.leader
+        if leader is None or self._former not in leader.members:
+            return
+        if self._former != self._driver.kept.member_id and len(leader.members) > member.core.config.min_in_sync:
+            self._take_out(self._former, "it led before, and does not follow yet", Level.INFO)
 
     def look_after(self, now: float) -> None:
         """Look after everything. `now`: a monotonic time in seconds."""
@@ -94,6 +108,8 @@ class Supervision:
             self._look_at_followers(now)
             self._look_at_joining(now)
         else:
+            key = self._driver.member.core.key
+            self._former = key.leader_id if key is not None else self._former
             self._look_at_greeting(now)
             self._look_for_leader(now)
         if now - self._trimmed_at >= TRIM_S:
@@ -225,10 +241,10 @@ class Supervision:
                 self._report(Level.WARNING, "cluster.join_stuck", member=peer.id.hex(), state=peer.state.value)
                 self._driver.drop_link(connection, "it gets no further")
 
-    def _take_out(self, member_id: bytes, why: str) -> None:
+    def _take_out(self, member_id: bytes, why: str, level: Level = Level.WARNING) -> None:
         leader = self._driver.member.leader
         if leader is None or member_id in leader.leaving:
             return
         if self._driver.member.take_out(member_id) is None:
-            self._report(Level.WARNING, "cluster.member_out", member=member_id.hex(), why=why)
+            self._report(level, "cluster.member_out", member=member_id.hex(), why=why)
         self._driver.carry_out()

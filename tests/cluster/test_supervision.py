@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from staniel.cluster.core import MemberConfig
 from staniel.cluster.durable import ALL_FIXED, Fixed
 from staniel.cluster.effects import Transact
 from staniel.cluster.follower import FollowerState
@@ -209,6 +210,35 @@ def test_a_member_whose_sums_cannot_be_read_is_disconnected(member: Supervised, 
     number, theirs = joining(member, STRANGER, tmp_path, OwnFiles(b"nothing that is encoded", False))
     with theirs:
         assert not member.driver.links.has(number)
+
+
+def succeed(member: Supervised, min_in_sync: int) -> Key | None:
+    """Have this follower of A take over. Return the key that it asks for once it serves."""
+    member.driver.member.core.config = MemberConfig("b:1", min_in_sync)
+    member.read_key(key(1, A), 5)
+    step(member, 0.1)
+    member.lead()
+    asked = len(member.asked)
+    member.supervision.begin_to_serve(RunningSync())  # type: ignore[arg-type]
+    wanted = [effect.key for effect in member.asked[asked:] if isinstance(effect, Transact)]
+    return wanted[0] if wanted else None
+
+
+def test_the_leader_before_leaves_the_set_at_once_and_puts_wait_for_that(member: Supervised) -> None:
+    wanted = succeed(member, 2)
+    leader, asking = member.driver.member.leader, member.driver.member.core.asking
+    assert wanted is not None and wanted.members == (B, C) and leader is not None and asking is not None
+    assert leader.waits_for() == {A, C}
+    member.driver.member.transaction_taken(asking.number, 7)
+    member.driver.carry_out()
+    assert leader.waits_for() == {C}
+
+
+def test_the_leader_before_stays_in_a_set_that_would_be_too_small_for_puts(member: Supervised) -> None:
+    assert succeed(member, 3) is None
+    step(member, LEASE_S / 2 - 1)
+    leader = member.driver.member.leader
+    assert leader is not None and leader.waits_for() == {A, C} and not leader.leaving
 
 
 class RunningSync:

@@ -51,7 +51,7 @@ class MemberStatus(Struct, frozen=True):
     call to etcd failed; `etcd_restored`: how this member knows that etcd got an older state while it ran.
     `held_replies` of a leader wait for records to be answered; `copies` of its files are under way. `followers`: a
     leader's, all members that it has heard of. `certificate_ends_ms`: when the certificate that it shows other members
-    expires, in epoch milliseconds; 0: it has none.
+    expires, in epoch milliseconds; 0: it has none. `disk_full`: why one that does not lead has no room for records.
     """
 
     cluster: str
@@ -74,6 +74,7 @@ class MemberStatus(Struct, frozen=True):
     held_replies: int = 0
     copies: int = 0
     certificate_ends_ms: int = 0
+    disk_full: str = ""
     followers: list[FollowerStatus] = []
 
 

@@ -57,28 +57,34 @@ def read_request(data: bytes) -> HttpRequest | str | None:
 
 
 class Guard:
-    """The checks of requests over TCP, those of the admin listener (broker/admin/access.py) without what belongs to the
-    connection of a leader's client, such as a certificate. `access` None: there is no TCP address.
+    """The checks of requests over TCP, those of the admin listener (broker/admin/access.py). `certificate`: the names
+    in the client's. `access` None: there is no TCP address.
     """
 
     def __init__(self, access: AdminAccess | None, users: Users) -> None:
         self._access = access
         self._users = users
 
-    def rights_of(self, request: HttpRequest) -> tuple[Rights | None, int, str]:
+    def rights_of(self, request: HttpRequest, certificate: tuple[str, ...]) -> tuple[Rights | None, int, str]:
         """Return (rights, status, why): rights None are all; a status above 0 is that of a refusal."""
-        access, given = self._access, bearer(request)
-        user = self._users.of_token(given) if given else None
-        if access is None:
+        if self._access is None:
             return None, 0, ""
-        status, why = access.refusal(request, is_known=user is not None)
-        return None if user is None else user.rights, status, why
+        name, rights = self._identify(request, certificate)
+        return rights, *self._access.refusal(request, is_known=bool(name))
 
-    def is_stranger(self, request: HttpRequest) -> bool:
+    def is_stranger(self, request: HttpRequest, certificate: tuple[str, ...]) -> bool:
         """Tell whether the request is unauthenticated although the listener requires authentication."""
-        given = bearer(request)
-        is_known = bool(given) and self._users.of_token(given) is not None
+        is_known = bool(self._identify(request, certificate)[0])
         return self._access is not None and self._access.is_stranger(request, is_known)
+
+    def _identify(self, request: HttpRequest, certificate: tuple[str, ...]) -> tuple[str, Rights | None]:
+        """Return the user's name, "" if the client is none, and the rights; a token comes before a certificate."""
+        given = bearer(request)
+        if given and (user := self._users.of_token(given)) is not None:
+            return user.name, user.rights
+        if given and self._access is not None and self._access.is_token(given):
+            return "", None
+        return self._users.identify("admin", "", certificate)
 
     def cookie_for(self, token: bytes, request: HttpRequest) -> str:
         """Return the cookie of a browser that gives the right token, else ""."""
@@ -105,9 +111,9 @@ class MemberAdmin:
         self._orders = orders
         self.metrics = metrics
 
-    def reply(self, data: bytes, is_of_spool: bool) -> bytes | None:
-        """Return the reply to a request, or None if it is not whole. No bytes of a client may raise an error here: it
-        would end the member.
+    def reply(self, data: bytes, is_of_spool: bool, certificate: tuple[str, ...] = ()) -> bytes | None:
+        """Return the reply to a request, or None if it is not whole. `certificate`: the names in the client's. No bytes
+        of a client may raise an error here: it would end the member.
         """
         try:
             request = read_request(data)
@@ -117,12 +123,13 @@ class MemberAdmin:
             return None
         if isinstance(request, str):
             return respond(INVALID, 400, Refused(request))
-        rights: Rights | None = None
-        if not is_of_spool:
-            rights, status, why = self._orders.guard().rights_of(request)
-            if status:
-                return replies.error_reply(request, status, why, BEARER if status == 401 else None)
-        return self._serve(request, rights, is_stranger=not is_of_spool and self._orders.guard().is_stranger(request))
+        if is_of_spool:
+            return self._serve(request, None, is_stranger=False)
+        guard = self._orders.guard()
+        rights, status, why = guard.rights_of(request, certificate)
+        if status:
+            return replies.error_reply(request, status, why, BEARER if status == 401 else None)
+        return self._serve(request, rights, is_stranger=guard.is_stranger(request, certificate))
 
     def _serve(self, request: HttpRequest, rights: Rights | None, *, is_stranger: bool) -> bytes:
         path, is_read = request.path, request.method in ("GET", "HEAD")
@@ -158,7 +165,8 @@ class MemberAdmin:
                 if why:
                     return respond(request, 409, Refused(why))
                 return replies.json_reply(request, 200, {"reloaded": True, "only_after_restart": later})
-        leader = self._orders.status().leader_address
+        status = self._orders.status()
+        leader = status.leader_address if status.leader_id != status.id else ""
         return respond(request, 503, Refused(f"not the leader: {leader}" if leader else "not the leader"))
 
     def _tell_readiness(self, request: HttpRequest, *, is_stranger: bool) -> bytes:
@@ -193,15 +201,19 @@ class AdminSock(GatedSock):
     """An operator's socket of a leader. If its first request is about the cluster it is served here, else the hub gets
     all of it: later bytes may be within a body, and a reply from here would overtake those that wait. `_asked_bytes`:
     the first bytes, as long as they may be such a request; None behind them. `_is_for_figures`: all that the hub got
-    were whole requests for figures, so its replies need not wait: a scrape must work when replies are held.
+    were whole requests for figures, so its replies need not wait: a scrape must work when replies are held. `below` is
+    the system's socket, or TLS on it.
     """
 
-    __slots__ = ("_admin", "_asked_bytes", "_is_for_figures", "_is_of_spool")
+    __slots__ = ("_admin", "_asked_bytes", "_certificate", "_is_for_figures", "_is_of_spool")
 
-    def __init__(self, gate: Gate, below: Sock, admin: MemberAdmin, is_of_spool: bool) -> None:
+    def __init__(
+        self, gate: Gate, below: Sock, admin: MemberAdmin, is_of_spool: bool, certificate: tuple[str, ...] = ()
+    ) -> None:
         super().__init__(gate, below)
         self._admin = admin
         self._is_of_spool = is_of_spool
+        self._certificate = certificate
         self._asked_bytes: bytes | None = b""
         self._is_for_figures = True
 
@@ -215,7 +227,7 @@ class AdminSock(GatedSock):
             self._asked_bytes = None
             self._is_for_figures = are_figures(asked)
             return b"" if asked.startswith(PATHS) else asked  # at the end of the stream the hub judges a part of a word
-        reply = self._admin.reply(asked, self._is_of_spool)
+        reply = self._admin.reply(asked, self._is_of_spool, self._certificate)
         if reply is None:
             self._asked_bytes = asked
             raise BlockingIOError

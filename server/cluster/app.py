@@ -18,7 +18,7 @@ from staniel.journal.disk.fs import Fs
 from staniel.journal.spool import lock_spool
 from staniel.server.clock import ServerClock, steady_ms
 from staniel.server.cluster.disk_calls import NotingFs
-from staniel.server.cluster.driver import Driver, MemberStopped, MustBeginAnew
+from staniel.server.cluster.driver import DiskIsFull, Driver, MemberStopped, MustBeginAnew
 from staniel.server.cluster.leading import LeaderService
 from staniel.server.cluster.member_config import MemberConfiguration
 from staniel.server.cluster.member_metrics import metrics_of, metrics_of_follower, reasons_of
@@ -130,6 +130,8 @@ async def serve_member(load: Callable[[], Config], log: ServerLog) -> None:
         start.supervisor.notify("READY=1", f"STATUS={hello}")
         await process.run()
     ending = process.ending
+    if isinstance(ending, DiskIsFull):
+        log.report(Level.ERROR, "cluster.disk_full", why=str(ending), hint="make room: it follows by itself then")
     if isinstance(ending, MustBeginAnew):
         log.report(Level.INFO, "cluster.begins_anew")
         begin_anew()

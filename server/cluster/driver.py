@@ -76,6 +76,12 @@ class MustBeginAnew(Exception):
     """The end of this process's part: it must begin anew, from what is on the disk."""
 
 
+class DiskIsFull(MustBeginAnew):
+    """The end of a member that does not lead, whose disk has no room for what it was sent. It comes back once there is
+    room (room.py).
+    """
+
+
 class MemberStopped(Exception):
     """The end of a member that must not go on. An operator must look; the text says why."""
 

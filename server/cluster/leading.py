@@ -10,16 +10,18 @@ from functools import partial
 import trio
 
 from staniel.broker.broker import Broker
+from staniel.broker.session import ProtocolSpec
 from staniel.cluster.stream import RecordKind
 from staniel.journal.disk.fs import is_there
 from staniel.journal.redo.log import IN_USE
+from staniel.protocol.limits import Limits
 from staniel.server.cluster.admin import AdminSock, MemberAdmin
 from staniel.server.cluster.driver import Driver
 from staniel.server.cluster.gate import GatedAcceptor, GatedSock
 from staniel.server.connection_limits import Reserve
 from staniel.server.gc_policy import GcPolicy
 from staniel.server.hub import Hub
-from staniel.server.interfaces import Security
+from staniel.server.interfaces import Security, Sock
 from staniel.server.listener import Endpoint
 from staniel.server.loop import Loop
 from staniel.server.machine import ListeningSocket, SystemMachine
@@ -33,13 +35,14 @@ RESTORED = "etcd was restored to an older state, writes are refused: see docs/re
 
 class LeaderHub(Hub):
     """A hub whose turns end with the records of what has changed. `etcd_restored` returns why etcd must not be trusted,
-    or "".
+    or "". `admin` serves requests about the cluster.
     """
 
     def __init__(self, broker: Broker, machine: SystemMachine, clients_max: int, driver: Driver) -> None:
         super().__init__(broker, machine, clients_max)
         self._driver = driver
         self.etcd_restored: Callable[[], str] = str
+        self.admin: MemberAdmin | None = None
         driver.gate.on_open = self._watch_open
         self._dispatcher.watch(driver.reactor.fileno(), select.EPOLLIN, driver.reactor.handle_events)
 
@@ -47,6 +50,21 @@ class LeaderHub(Hub):
     def running_sync(self) -> object:
         """The sync of journals that a thread runs now, or None."""
         return self._syncs.running
+
+    def admit(
+        self,
+        sock: Sock,
+        name: str,
+        protocol: ProtocolSpec,
+        limits: Limits,
+        now_ms: int,
+        certificate: tuple[str, ...] = (),
+    ) -> None:
+        """Serve a new client. The gate of operators under TLS is above it: it reads their requests."""
+        if protocol.name == "admin" and not isinstance(sock, GatedSock):
+            assert self.admin is not None
+            sock = AdminSock(self._driver.gate, sock, self.admin, is_of_spool=False, certificate=certificate)
+        super().admit(sock, name, protocol, limits, now_ms, certificate)
 
     def look_at_set(self) -> None:
         """Refuse clients' writes while the set is too small, or once etcd may let another member lead that lacks
@@ -100,12 +118,15 @@ class LeaderService:
 
     def listen(self, bound: BoundSockets, admin: MemberAdmin) -> None:
         """Accept clients."""
+        self.hub.admin = admin
         for sock, wire in bound.all():
             is_of_spool = bound.of_spool is not None and sock is bound.of_spool[0]
             acceptor = ListeningSocket(sock, allowed_clients() if is_of_spool else None)
             reserve = Reserve.SPOOL if is_of_spool else Reserve.OPERATORS if wire.name == "admin" else Reserve.NONE
             gate = self._driver.gate
-            if wire.name == "admin":
+            if wire.name == "admin" and sock in bound.secure:
+                gated = GatedAcceptor(acceptor, gate, lambda gate, sock: sock)
+            elif wire.name == "admin":
                 gated = GatedAcceptor(acceptor, gate, partial(AdminSock, admin=admin, is_of_spool=is_of_spool))
             else:
                 gated = GatedAcceptor(acceptor, gate)

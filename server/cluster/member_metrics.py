@@ -17,6 +17,7 @@ OF_MEMBERS = (
     ReasonName.NOT_LEADER,
     ReasonName.SET_TOO_SMALL,
     ReasonName.UNFIT,
+    ReasonName.DISK_FULL,
     ReasonName.ETCD_UNREACHABLE,
     ReasonName.ETCD_RESTORED,
     ReasonName.CERTIFICATE_EXPIRES,
@@ -40,11 +41,14 @@ def reasons_of(status: MemberStatus) -> list[HealthReason]:
     if status.unfit:
         mend = "it mends itself once it follows; without a leader: staniel cluster"
         reasons.append(HealthReason(ReasonName.UNFIT, Severity.WARNING, f"it cannot lead: {status.unfit}", mend))
+    if status.disk_full:
+        mend = "make room on its disk: it follows by itself then"
+        reasons.append(HealthReason(ReasonName.DISK_FULL, Severity.WARNING, status.disk_full, mend))
     if (ends_ms := status.certificate_ends_ms) and ends_ms - wall_ms() < CERTIFICATE_WARNING_MS:
         text = f"the certificate of [cluster] expires in {max(0, ends_ms - wall_ms()) // DAY_MS} days"
         mend = "renew its file, then: staniel reload"
         reasons.append(HealthReason(ReasonName.CERTIFICATE_EXPIRES, Severity.WARNING, text, mend))
-    if status.role not in LEADING:
+    if status.role is not Role.LEADING:
         reasons.append(
             HealthReason(ReasonName.NOT_LEADER, Severity.NOT_READY, _why_not_leader(status), "staniel cluster")
         )

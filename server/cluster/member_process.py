@@ -33,7 +33,7 @@ from staniel.journal.spool import SpoolError
 from staniel.server.clock import ServerClock
 from staniel.server.cluster.admin import MemberAdmin, Orders
 from staniel.server.cluster.disk_calls import NotingFs
-from staniel.server.cluster.driver import Driver, MemberStopped, MustBeginAnew, Outside
+from staniel.server.cluster.driver import DiskIsFull, Driver, MemberStopped, MustBeginAnew, Outside
 from staniel.server.cluster.etcd_link import Answers, EtcdLink, MemberEntry
 from staniel.server.cluster.leading import LeaderService
 from staniel.server.cluster.member_config import MemberConfiguration
@@ -41,6 +41,7 @@ from staniel.server.cluster.member_tls import member_security, open_etcd
 from staniel.server.cluster.member_view import heirs_of, status_of
 from staniel.server.cluster.reactor import Reactor
 from staniel.server.cluster.refuser import Refuser
+from staniel.server.cluster.room import is_of_full_disk, lack_of_room
 from staniel.server.cluster.supervision import Supervision
 from staniel.server.sockets import BoundSockets
 from staniel.server.spool_socket import allowed_clients
@@ -48,6 +49,7 @@ from staniel.server.spool_socket import allowed_clients
 TICK_S = 0.1
 CONNECT_S = 2.0
 LAST_REPLIES_S = 5.0
+FULL_S = 2.0  # before a member whose disk is full begins anew
 ENDINGS = (MustBeginAnew, MemberStopped, JournalFailure, SpoolError, ConfigError, OSError, MemoryError)
 
 
@@ -97,6 +99,7 @@ class MemberProcess:
         orders = Orders(self.status, self._init, self._hand_over, self._reload, lambda: configuration.guard)
         self.admin = MemberAdmin(orders)
         self.refuser = Refuser(self.reactor, self.leader_address, self.admin.reply, allowed_clients())
+        self.supervision.lack_of_room = self._lack_of_room
         self.service: LeaderService | None = None
         self.ending: Exception | None = None
         self._made: tuple[Broker, RecoverySummary] | None = None
@@ -113,7 +116,7 @@ class MemberProcess:
         bound = self._parts.bound
         for sock, _ in bound.all():
             sock.listen(self._parts.config.server.connection_backlog or 1024)
-        self.refuser.listen(bound.all(), bound.of_spool[0] if bound.of_spool is not None else None)
+        self._refuse_clients()
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             await nursery.start(self._handle_signals)
@@ -124,10 +127,17 @@ class MemberProcess:
             for task in self._parts.tasks:
                 self._start(task)
             self._try(self.driver.start)
-        if not isinstance(self.ending, MustBeginAnew):
+        self.driver.links.close_all()
+        if not isinstance(self.ending, MustBeginAnew) or isinstance(self.ending, DiskIsFull):
             with trio.move_on_after(CONNECT_S):
                 await self.etcd.leave()
-        self.driver.links.close_all()
+        if isinstance(self.ending, DiskIsFull):
+            await trio.sleep(FULL_S)
+
+    def _refuse_clients(self) -> None:
+        """Tell clients who leads, and serve operators."""
+        bound = self._parts.bound
+        self.refuser.listen(bound.all(), bound.of_spool[0] if bound.of_spool is not None else None)
 
     def _start(self, task: Callable[..., Awaitable[object]], *arguments: object) -> None:
         assert self._nursery is not None
@@ -148,6 +158,8 @@ class MemberProcess:
     def _end(self, why: Exception | None) -> None:
         """End all tasks. The first reason counts."""
         if self._nursery is not None and not self._nursery.cancel_scope.cancel_called:
+            if is_of_full_disk(why) and self.service is None:
+                why = DiskIsFull(str(why))
             self.ending = None if self._is_stopping and isinstance(why, MustBeginAnew) else why
             self._nursery.cancel_scope.cancel()
 
@@ -202,7 +214,12 @@ class MemberProcess:
 
     # --- following ---
 
+    def _lack_of_room(self) -> str:
+        return lack_of_room(self._parts.fs, self._parts.config.server.spool)
+
     def _connect_to(self, leader_id: bytes) -> None:
+        if self._lack_of_room():
+            return
         entry, key = self.entries.get(leader_id), self.driver.member.core.key
         if entry is not None and key is not None and key.leader_id == leader_id and not self._is_connecting:
             self._is_connecting = True
@@ -264,6 +281,7 @@ class MemberProcess:
         """Leave a spool that says what its records say; then hand over, or stop."""
         driver = self.driver
         service.close()
+        self._refuse_clients()
         driver.end_turn()
         with trio.move_on_after(LAST_REPLIES_S):
             await driver.answered_all()
@@ -289,7 +307,8 @@ class MemberProcess:
 
     def status(self) -> MemberStatus:
         """Return what this member tells of itself."""
-        return status_of(self._config, self.driver, self.entries, self.etcd, is_handing_over=bool(self._heir))
+        is_handing_over, lack = bool(self._heir), self._lack_of_room()
+        return status_of(self._config, self.driver, self.entries, self.etcd, lack, is_handing_over=is_handing_over)
 
     def _init(self) -> Accepted | Refused:
         refusal = self.driver.member.init(os.urandom(16))

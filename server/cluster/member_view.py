@@ -27,10 +27,13 @@ def status_of(
     driver: Driver,
     entries: dict[bytes, MemberEntry],
     etcd: EtcdLink,
+    lack_of_room: str,
     *,
     is_handing_over: bool,
 ) -> MemberStatus:
-    """Return the status of this member. `entries`: the members that are alive."""
+    """Return the status of this member. `entries`: the members that are alive. `lack_of_room`: why it could not begin
+    to follow now, or "".
+    """
     member, kept = driver.member, driver.kept
     key = member.core.key
     role = Role.HANDING_OVER if is_handing_over and member.leader is not None else role_of(member)
@@ -49,7 +52,8 @@ def status_of(
         last=member.core.last,
         answered=member.leader.answered if member.leader is not None else answered,
         unfit=UNFIT[kept.fitness],
-        why=why_waiting(member),
+        why=why_waiting(member, lack_of_room),
+        disk_full=lack_of_room if member.leader is None else "",
         leader_name=name_of(key.leader_id, entries) if key is not None else "",
         etcd=etcd.trouble,
         etcd_restored=etcd.restored,
@@ -79,7 +83,7 @@ def role_of(member: Member) -> Role:
     return Role.FOLLOWING
 
 
-def why_waiting(member: Member) -> str:
+def why_waiting(member: Member, lack_of_room: str) -> str:
     """Return why a member neither leads nor follows; "" if it does."""
     if role_of(member) is not Role.WAITING:
         return ""
@@ -88,7 +92,9 @@ def why_waiting(member: Member) -> str:
         return (
             "the key in etcd has not been read" if has_cluster else "there is no cluster yet: see staniel cluster init"
         )
-    return "its leader is not reached" if member.follower is not None else "no leader may be followed"
+    if member.follower is None:
+        return "no leader may be followed"
+    return lack_of_room or "its leader is not reached"
 
 
 def copies_of(leader: Leader) -> int:

@@ -17,8 +17,10 @@ CLIENTS_MAX = 500
 CLIENT_MS = 60_000
 LINGER_MS = 5_000
 
-Reply = Callable[[bytes, bool], bytes | None]
-"""A function of an operator's request so far and whether it came over the spool's socket. None: it is not whole."""
+Reply = Callable[[bytes, bool, tuple[str, ...]], bytes | None]
+"""A function of an operator's request so far, whether it came over the spool's socket, and the names in the client's
+certificate. None: it is not whole.
+"""
 
 
 class Refusal:
@@ -32,6 +34,7 @@ class Refusal:
         self.is_of_spool = is_of_spool
         self.until_ms = until_ms
         self.tls: SecureSock | None = None
+        self.certificate: tuple[str, ...] = ()
         self.asked = b""
         self.unsent = b""
         self.is_told = False
@@ -128,6 +131,7 @@ class Refuser:
         """Continue a handshake. Return True if it is done."""
         try:
             is_done = tls.handshake(READ_BYTES) and not tls.wants_write
+            client.certificate = tls.names() if is_done else ()
         except OSError:
             self._drop(client)
             return False
@@ -157,7 +161,7 @@ class Refuser:
 
     def _words_for(self, client: Refusal) -> bytes | None:
         if client.protocol.name == "admin":
-            return self._reply(client.asked, client.is_of_spool)
+            return self._reply(client.asked, client.is_of_spool, client.certificate)
         return client.protocol.farewell(refusal_text(self._leader()))
 
     def _drop(self, client: Refusal) -> None:

@@ -6,6 +6,7 @@ No rule of the protocol looks at a clock: what is early or late here costs time,
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -33,12 +34,13 @@ VAIN_MAX = 3  # elections without service that double these waits
 GREETING_S = 5.0  # a leader replies to a member's first words within this, or on the next connection
 PROGRESS_LEASES = 3.0  # a member that joins gets further within this, or is disconnected
 PROGRESS_BYTES = 256 << 10  # of a copy, in that time
-AHEAD_LEASES = 2.0  # a leader that was killed lets others stand first: it would make all of them copy its spool
+AHEAD_LEASES = 2.0  # a leader that was killed lets others stand first: it would make all of them copy its spool. So
+# does a member whose disk is full: it would refuse puts
 
 
 class Supervision:
     """The timers of one member. `entries`: the members that are alive. `calls`: those of its disk. `service`: set once
-    it leads.
+    it leads. `lack_of_room` returns why its disk has no room for records, or "".
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Supervision:
         self._calls = calls
         self.service: LeaderService | None = None
         self.has_entries = False
+        self.lack_of_room: Callable[[], str] = str
         self._refused: tuple[bytes, int] | None = None
         """The leader and its epoch, if nothing listened where it listened at the last attempt."""
         self._retried_at = self._trimmed_at = 0.0
@@ -192,7 +195,7 @@ class Supervision:
         times = 1 << min(vain, VAIN_MAX)
         if others and key.leader_id != core.id and key.leader_id in self._entries and not is_refused:
             return self._lease_s + rank if self._is_connected else inf
-        if is_ahead(core.kept) and others:
+        if others and (is_ahead(core.kept) or self.lack_of_room()):
             return times * AHEAD_LEASES * self._lease_s
         if key.leader_id == core.id or not others:
             return rank

@@ -29,7 +29,7 @@ KEY_NAME = prefix_of("test") + b"leader"
 
 
 class MemberServer:
-    """A member's process. Its ports stay the same over restarts."""
+    """A member's process. Its ports stay the same over restarts. `wrapper`: a command line that runs another."""
 
     def __init__(self, folder: Path, name: str, etcd: str, settings: str = "", min_in_sync: int = 2) -> None:
         self.folder, self.name = folder, name
@@ -44,19 +44,26 @@ class MemberServer:
             + settings
         )
         self.log = folder / f"{name}.log"
+        self.wrapper: tuple[str, ...] = ()
         self.wires: list[Wire] = []
         self._id = ""
         self._child: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start the process."""
-        command = [str(Path(sys.executable).with_name("staniel")), "serve", "--config", str(self.config)]
+        program = str(Path(sys.executable).with_name("staniel"))
+        command = [*self.wrapper, program, "serve", "--config", str(self.config)]
         with self.log.open("ab") as log:
             self._child = subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=die_with_the_tests)
 
     @property
     def is_running(self) -> bool:
         return self._child is not None and self._child.poll() is None
+
+    @property
+    def pid(self) -> int:
+        assert self._child is not None
+        return self._child.pid
 
     def kill(self) -> None:
         """End it as a crash does."""

@@ -72,6 +72,20 @@ def test_a_request_is_served_once_it_is_whole(admin: MemberAdmin) -> None:
     assert reply is not None and b"no other member in sync is 'b'" in reply
 
 
+def test_a_certificate_gives_the_rights_of_its_user() -> None:
+    users = '[users.ops]\nroles = ["admin"]\ncertificates = ["ops.example"]\n'
+    users += '[users.app]\nroles = ["read"]\nqueues = ["*"]\ncertificates = ["app.example"]\n'
+    guard = guard_of(users)
+    admin = MemberAdmin(Orders(no_status, lambda: Accepted("00"), hand_over, lambda: ("", ""), lambda: guard))
+    init = b"POST /cluster/init HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\r\n"
+    status = {}
+    for names in ((), ("ops.example",), ("app.example",), ("other.example",)):
+        reply = admin.reply(init, False, names)
+        assert reply is not None
+        status[names] = reply.split()[1]
+    assert list(status.values()) == [b"401", b"202", b"403", b"401"]
+
+
 class Operator:
     """An operator's connection to a leader: `served` is what the hub reads, `sock` the operator's side."""
 

@@ -82,6 +82,30 @@ def test_a_member_that_is_shown_as_in_sync_can_be_given_the_lead(tmp_path: Path)
         servers.wait_for(lambda: second.role == "leading", "it leads")
 
 
+def test_operators_are_served_while_the_lead_is_handed_over(tmp_path: Path) -> None:
+    with cluster(tmp_path, count=2, min_in_sync=1) as servers:
+        for member in servers.members:
+            member.config.write_text(member.config.read_text().replace('lease = "4s"', 'lease = "60s"'))
+        old = servers.form()
+        heir = others(servers, old)[0]
+        assert old.wire().put("jobs", "a") == "STORED"
+        servers.etcd.kill()
+        assert old.call("/cluster/handover", {"to": heir.name})[0] == 202
+        servers.wait_for(lambda: old.role == "handing over", "it hands over, and etcd does not answer")
+        servers.wait_for(lambda: old.wire().put("jobs", "b") == "SERVER_ERROR not the leader", "it refuses clients")
+        assert old.call("/health/live")[0] == 200
+        status, why = reasons(old)
+        assert status == 503 and "not_leader" in why
+        assert old.call("/cluster/handover", {})[0] == 409
+        assert old.call("/api/queues") == (503, {"error": "not the leader"})
+        assert sample(old, "cluster_role", ',role="handing over"') == 1
+        servers.etcd.spawn()
+        assert servers.etcd.wait()
+        servers.wait_for(lambda: heir.role == "leading", "the other one leads")
+        servers.wait_until_whole()
+        assert heir.wire().get("jobs") == "a"
+
+
 def config_of(servers: Servers, member: MemberServer, more: str) -> None:
     member.config.write_text(member.config.read_text() + more)
 

@@ -26,7 +26,7 @@ def test_the_socket_of_the_spool_is_for_its_users(
     admin: ProtocolSpec, uids: set[int], heard: bytes, *, is_of_spool: bool
 ) -> None:
     reactor = Reactor()
-    refuser = Refuser(reactor, lambda: "", lambda data, of_spool: b"served" if data else None, frozenset(uids))
+    refuser = Refuser(reactor, lambda: "", lambda data, *_: b"served" if data else None, frozenset(uids))
     with closing(socket.socket(socket.AF_UNIX)) as listening, closing(socket.socket(socket.AF_UNIX)) as client:
         listening.bind(f"\0staniel-test-{os.getpid()}-{is_of_spool}-{len(heard)}")
         listening.listen()
@@ -46,7 +46,7 @@ def test_the_socket_of_the_spool_is_for_its_users(
 
 def test_a_reply_that_is_larger_than_a_socket_takes_arrives_whole(admin: ProtocolSpec) -> None:
     reactor, whole = Reactor(), b"x" * (16 << 20)
-    refuser = Refuser(reactor, lambda: "", lambda data, of_spool: whole, frozenset())
+    refuser = Refuser(reactor, lambda: "", lambda *_: whole, frozenset())
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:
         refuser.listen([(listening, admin)], None)
         with closing(socket.create_connection(listening.getsockname())) as client:

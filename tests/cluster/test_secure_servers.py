@@ -14,6 +14,7 @@ from tests.cluster.servers import MemberServer, Servers, cluster
 from tests.cluster.test_etcd import coded
 from tests.cluster.test_servers import others, take_over
 from tests.support.certificates import Authority, Files
+from tests.support.process import run_staniel
 from tests.support.transcripts import free_port
 
 PASSWORD = "pässword"
@@ -87,6 +88,36 @@ def test_a_cluster_works_with_tls_and_logins_everywhere(tmp_path: Path) -> None:
         old.kill()
         new = take_over(servers, old)
         assert ask(ports[new.name], authority, b"get jobs\r\n") == b"VALUE jobs 0 1\r\n"
+
+
+@pytest.mark.programs("etcd")
+@pytest.mark.slow
+def test_a_cluster_is_made_and_handed_over_by_orders_under_tls(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    files = authority.issue("member")
+    settings = f'[tls]\ncertificate = "{files.certificate}"\nkey = "{files.key}"\n'
+    with cluster(tmp_path, count=2, settings=settings, min_in_sync=1) as servers:
+        ports = {member.name: free_port() for member in servers.members}
+        for member in servers.members:
+            config = member.config.read_text().replace("[admin]", f"[admin]\ntls_port = {ports[member.name]}")
+            member.config.write_text(config)
+            member.start()
+        old, heir = servers.members
+
+        def order(member: MemberServer, *words: str) -> str:
+            url = f"https://localhost:{ports[member.name]}"
+            ran = run_staniel(*words, "--url", url, "--ca", str(authority.path))
+            assert ran.returncode == 0, ran.stderr
+            return ran.stdout
+
+        servers.wait_for(lambda: old.role == "waiting" and heir.role == "waiting", "both wait")
+        assert order(old, "cluster", "init").startswith("cluster test is made, led by m0 ")
+        servers.wait_until_whole()
+        assert "in sync" in order(old, "cluster", "status")
+        assert "NAME" in order(old, "queues")
+        assert order(old, "handover").startswith("m1 leads ")
+        servers.wait_until_whole()
+        assert order(heir, "handover", "--to", "m0").startswith("m0 leads ")
 
 
 def parsed(settings: str) -> None:

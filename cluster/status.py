@@ -3,6 +3,7 @@ JSON.
 
     GET  /cluster            200 with MemberStatus
     POST /cluster/init       make the cluster, with this member alone in its set; no body. 200 with Accepted
+    POST /cluster/remove     Remove: a member that is stopped is expected no more. 202 with Accepted
     POST /cluster/handover   HandOver; 202 with Accepted: the lead moves once all is answered, GET /cluster tells when
 
 A refusal is 409 with Refused; 404: the server stands alone. The numbers of records are those of docs/replication.md.
@@ -82,6 +83,12 @@ class HandOver(Struct, frozen=True, forbid_unknown_fields=True):
     """An order to move the lead. `to`: a member's name or id; "": any member of the set."""
 
     to: str = ""
+
+
+class Remove(Struct, frozen=True, forbid_unknown_fields=True):
+    """An order to expect a member no more. `member`: its name or id."""
+
+    member: str
 
 
 class Accepted(Struct, frozen=True):

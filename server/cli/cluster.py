@@ -1,5 +1,6 @@
-"""The commands on a cluster: on a running member, `staniel cluster`, `cluster init` and `handover`; while all servers
-are stopped, `cluster place` and `cluster restore-etcd`, which read members' files (cluster/restoring.py).
+"""The commands on a cluster: on a running member, `staniel cluster`, `cluster init`, `cluster remove` and `handover`;
+while all servers are stopped, `cluster place` and `cluster restore-etcd`, which read members' files
+(cluster/restoring.py).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from staniel.cluster.etcd.errors import EtcdError
 from staniel.cluster.etcd.messages import Outcome
 from staniel.cluster.key import MISSING_REVISION, Key, decode_key, encode_key, prefix_of
 from staniel.cluster.restoring import Choice, MemberPlace, choose_leader, decode_place, place_of
-from staniel.cluster.status import FollowerStatus, HandOver, MemberStatus, Role
+from staniel.cluster.status import FollowerStatus, HandOver, MemberStatus, Remove, Role
 from staniel.journal.disk.fs import MISSING, AlreadyLocked, Fs
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.disk.refusals import refused_tool
@@ -154,6 +155,19 @@ def init(live: Live) -> None:
     status = _wait_for(live, lambda status: status.role is Role.LEADING)
     text = f"cluster {status.cluster} is made, led by {status.name} ({status.leader_address}); start the other members"
     live.print_result(msgspec.to_builtins(status), printable(text))
+
+
+@cluster.command(cls=LiveCommand, epilog="staniel cluster remove --config /etc/staniel/staniel.toml m3")
+@click.argument("member", metavar="MEMBER")
+@click.pass_obj
+def remove(live: Live, member: str) -> None:
+    """Have a stopped MEMBER, by name or id, expected no more: no alert tells of it then.
+
+    --config, --spool or --url name the leader. A member that is started again is expected again.
+    """
+    removed = str(live.client.begin_operation("POST", "/cluster/remove", msgspec.to_builtins(Remove(member)))["member"])
+    status = _wait_for(live, lambda status: removed not in [other.id for other in status.followers])
+    live.print_result(msgspec.to_builtins(status), printable(f"{member} is removed"))
 
 
 @click.command(

@@ -18,7 +18,7 @@ from staniel.broker.admin.http.dispatch import BEARER, LoginBody
 from staniel.broker.admin.metrics import CONTENT_TYPE
 from staniel.broker.rights import Rights, Role
 from staniel.broker.users import Users
-from staniel.cluster.status import Accepted, HandOver, MemberStatus, Refused
+from staniel.cluster.status import Accepted, HandOver, MemberStatus, Refused, Remove
 from staniel.protocol.http import replies
 from staniel.protocol.http.requests import HttpRequest
 from staniel.server.cluster.gate import Gate, GatedSock
@@ -100,6 +100,7 @@ class Orders(Struct, frozen=True):
     status: Callable[[], MemberStatus]
     init: Callable[[], Accepted | Refused]
     hand_over: Callable[[str], Accepted | Refused]
+    remove: Callable[[str], Accepted | Refused]
     reload: Callable[[], tuple[str, str]]
     guard: Callable[[], Guard]
 
@@ -154,12 +155,15 @@ class MemberAdmin:
         match request.method, request.path:
             case "POST", "/cluster/init":
                 return self._respond_to_order(request, self._orders.init())
-            case "POST", "/cluster/handover":
+            case "POST", "/cluster/handover" | "/cluster/remove":
+                kind: type[HandOver | Remove] = HandOver if request.path == "/cluster/handover" else Remove
                 try:
-                    order = msgspec.json.decode(request.body or b"{}", type=HandOver)
+                    order = msgspec.json.decode(request.body or b"{}", type=kind)
                 except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
                     return respond(request, 400, Refused(str(error)))
-                return self._respond_to_order(request, self._orders.hand_over(order.to))
+                orders = self._orders
+                outcome = orders.hand_over(order.to) if isinstance(order, HandOver) else orders.remove(order.member)
+                return self._respond_to_order(request, outcome)
             case "POST", "/api/reload":
                 why, later = self._orders.reload()
                 if why:

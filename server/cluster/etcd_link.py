@@ -1,8 +1,9 @@
 """etcd, as a member uses it: the key, what others say of themselves, and a lease that says that this member is alive.
 
-Under /staniel/NAME/ stand `leader`, the key of cluster/key.py, without a lease, and for each living member
-`members/ID` with its addresses, under its lease. The lease starts elections sooner and decides nothing. It is renewed
-only while the syncs of this member come to an end.
+Under /staniel/NAME/ stand `leader`, the key of cluster/key.py, without a lease; for each living member `members/ID`
+with its addresses, under its lease; and `known/ID` with the same for each that ever lived and that no operator has
+removed: empty, if one has. The lease starts elections sooner and decides nothing. It is renewed only while the syncs of
+this member come to an end.
 """
 
 from __future__ import annotations
@@ -46,6 +47,15 @@ def decode_member(value: bytes) -> MemberEntry | None:
     return entry if is_reachable(entry.replication) and is_reachable(entry.clients) else None
 
 
+def id_in(key: bytes, folder: bytes) -> bytes:
+    """Return the member's id in a key below `folder`; b"" if it is none."""
+    try:
+        member_id = bytes.fromhex(key.removeprefix(folder).decode())
+    except ValueError:
+        return b""
+    return member_id if len(member_id) == ID_BYTES else b""
+
+
 def is_reachable(address: str) -> bool:
     """Tell whether this is the TCP address of a host whose name can be asked for."""
     try:
@@ -69,8 +79,8 @@ class Answers(Struct, frozen=True):
 
 
 class EtcdLink:
-    """The tasks that talk to etcd. `trouble`: why the last call failed, or "". `on_restored` is called once if etcd got
-    an older state.
+    """The tasks that talk to etcd. `trouble`: why the last call failed, or "". `known`: the members that are expected,
+    alive or not. `on_restored` is called once if etcd got an older state.
     """
 
     def __init__(
@@ -80,12 +90,16 @@ class EtcdLink:
         self._prefix = prefix_of(cluster)
         self._key = self._prefix + b"leader"
         self._members = self._prefix + b"members/"
-        self._own_key = self._members + member_id.hex().encode()
+        self._known = self._prefix + b"known/"
+        self._own_id = member_id.hex().encode()
+        self._own_key = self._members + self._own_id
         self._own = msgspec.json.encode(own)
         self._lease_s = lease_s
         self._lease = 0
+        self._is_known = False
         self._answers = answers
         self._entries: dict[bytes, MemberEntry] = {}
+        self.known: dict[bytes, MemberEntry] = {}
         self.trouble = ""
         self.on_restored: Callable[[str], None] = lambda why: None
         self._went_back = self._foreign = ""
@@ -168,21 +182,20 @@ class EtcdLink:
                 if news.kind is NewsKind.STATE:
                     self._check_key(news.values)
                     self._entries.clear()
+                    self.known.clear()
                     self._take_values(news.values)
                 else:
                     for change in news.changes:
                         if change.kind is ChangeKind.DELETE:
-                            self._entries.pop(self._id_of(change.kv.key), None)
+                            self._forget(change.kv.key)
                         else:
                             self._take_values((change.kv,))
                 self._answers.entries(dict(self._entries))
 
-    def _id_of(self, key: bytes) -> bytes:
-        try:
-            member_id = bytes.fromhex(key.removeprefix(self._members).decode())
-        except ValueError:
-            return b""
-        return member_id if len(member_id) == ID_BYTES else b""
+    def _forget(self, key: bytes) -> None:
+        for folder, entries in ((self._members, self._entries), (self._known, self.known)):
+            if key.startswith(folder):
+                entries.pop(id_in(key, folder), None)
 
     def _take_values(self, values: Sequence[KeyValue]) -> None:
         for held in values:
@@ -191,12 +204,17 @@ class EtcdLink:
                 key = decode_key(held.value)
                 if isinstance(key, Key):
                     self._answers.watched(key, held.mod_revision)
-            elif held.key.startswith(self._members) and (member_id := self._id_of(held.key)):
+            else:
+                self._take_entry(held)
+
+    def _take_entry(self, held: KeyValue) -> None:
+        for folder, entries in ((self._members, self._entries), (self._known, self.known)):
+            if held.key.startswith(folder) and (member_id := id_in(held.key, folder)):
                 entry = decode_member(held.value)
                 if entry is None:
-                    self._entries.pop(member_id, None)
+                    entries.pop(member_id, None)
                 else:
-                    self._entries[member_id] = entry
+                    entries[member_id] = entry
 
     async def stay_alive(self, is_alive: Callable[[], bool]) -> None:
         """Keep the entry of this member, for ever; `is_alive`: whether it may."""
@@ -212,14 +230,37 @@ class EtcdLink:
             await trio.sleep(self._lease_s / RENEWALS_A_LEASE)
 
     async def _renew(self) -> None:
-        if self._lease and await self._etcd.renew_lease(self._lease):
-            return
+        if not self._lease or not await self._etcd.renew_lease(self._lease):
+            await self._enter()
+        if not self._is_known:
+            await self._write_known(self._own_id, self._own)
+            self._is_known = True
+
+    async def _enter(self) -> None:
+        """Write this member's entry, under a new lease."""
+        self._is_known = False
         self._lease = (await self._etcd.grant_lease(self._lease_s)).lease_id
         reading = await self._etcd.read_key(self._own_key)
         revision = reading.values[0].mod_revision if reading.values else 0
         result = await self._etcd.put_if_unchanged(self._own_key, revision, self._own, self._lease)
         if result.outcome is not Outcome.WRITTEN:
             self._lease = 0
+
+    async def _write_known(self, member_id: bytes, value: bytes) -> None:
+        """Have a member expected, or removed with an empty value. Of two writers at once the first one counts."""
+        key = self._known + member_id
+        reading = await self._etcd.read_key(key)
+        before = reading.values[0] if reading.values else None
+        if (before.value if before is not None else b"") != value:
+            await self._etcd.put_if_unchanged(key, before.mod_revision if before is not None else 0, value)
+
+    async def remove(self, member_id: bytes) -> None:
+        """Have a member expected no more, by an operator's order. It is again once it starts."""
+        try:
+            await self._write_known(member_id.hex().encode(), b"")
+            self._note_success()
+        except EtcdError as error:
+            self._note_failure(error)
 
     async def leave(self) -> None:
         """End the lease: others need not wait for its end."""

@@ -96,7 +96,9 @@ class MemberProcess:
         self.etcd = EtcdLink(open_etcd(config), config.name, self.driver.kept.member_id, entry, lease_s, answers)
         self.supervision = Supervision(self.driver, self.entries, config.lease_ms / 1000, parts.report, parts.fs.calls)
         self._reload = configuration.reload
-        orders = Orders(self.status, self._init, self._hand_over, self._reload, lambda: configuration.guard)
+        orders = Orders(
+            self.status, self._init, self._hand_over, self._remove, self._reload, lambda: configuration.guard
+        )
         self.admin = MemberAdmin(orders)
         self.refuser = Refuser(self.reactor, self.leader_address, self.admin.reply, allowed_clients())
         self.supervision.lack_of_room = self._lack_of_room
@@ -315,12 +317,29 @@ class MemberProcess:
         self.driver.carry_out()
         return Refused(refusal.value) if refusal is not None else Accepted(self.driver.kept.member_id.hex())
 
+    def _refuse_order(self) -> Refused:
+        address = self.leader_address()
+        return Refused(f"{Refusal.NOT_LEADER.value}; {address} does" if address else Refusal.NOT_LEADER.value)
+
+    def _remove(self, name: str) -> Accepted | Refused:
+        leader = self.driver.member.leader
+        if leader is None or not leader.first:
+            return self._refuse_order()
+        running = set(self.entries) | {peer.id for peer in leader.peers.values()}
+        named = [id for id, entry in self.etcd.known.items() if name in (entry.name, id.hex())]
+        if not named:
+            return Refused(f"no member is {name!r}: GET /cluster lists them")
+        if any(member_id in running for member_id in named):
+            return Refused(f"{name!r} runs: stop it first")
+        for member_id in named:
+            self._start(self.etcd.remove, member_id)
+        return Accepted(named[0].hex())
+
     def _hand_over(self, to: str) -> Accepted | Refused:
         driver, service = self.driver, self.service
         leader = driver.member.leader
         if leader is None or service is None:
-            address = self.leader_address()
-            return Refused(f"{Refusal.NOT_LEADER.value}; {address} does" if address else Refusal.NOT_LEADER.value)
+            return self._refuse_order()
         if self._heir is not None:
             return Refused(Refusal.HANDING_OVER.value)
         self._heir = heir = self._heir_named(to)

@@ -60,7 +60,7 @@ def status_of(
         held_replies=driver.gate.held_count,
         copies=copies_of(member.leader) if member.leader is not None else 0,
         certificate_ends_ms=driver.links.security.ends_ms if driver.links.security is not None else 0,
-        followers=followers_of(driver, member.leader, entries) if member.leader is not None else [],
+        followers=followers_of(driver, member.leader, entries, etcd.known) if member.leader is not None else [],
     )
 
 
@@ -110,14 +110,25 @@ def heirs_of(leader: Leader, entries: dict[bytes, MemberEntry]) -> dict[bytes, M
     return {id: entries[id] for id in sorted(leader.members & following) if id in entries}
 
 
-def followers_of(driver: Driver, leader: Leader, entries: dict[bytes, MemberEntry]) -> list[FollowerStatus]:
-    """Return what a leader knows of the other members."""
+def expected_of(known: dict[bytes, MemberEntry], entries: dict[bytes, MemberEntry]) -> dict[bytes, MemberEntry]:
+    """Return the members that are expected and not alive, but for those in whose name another one lives: their disks
+    were replaced.
+    """
+    names = {entry.name for entry in entries.values()}
+    return {id: entry for id, entry in known.items() if id not in entries and entry.name not in names}
+
+
+def followers_of(
+    driver: Driver, leader: Leader, entries: dict[bytes, MemberEntry], known: dict[bytes, MemberEntry]
+) -> list[FollowerStatus]:
+    """Return what a leader knows of the other members. `known`: those that are expected."""
     peers = {peer.id: peer for peer in leader.peers.values()}
     heirs = heirs_of(leader, entries)
-    ids = (set(entries) | leader.members | set(peers)) - {driver.kept.member_id}
+    listed = {**expected_of(known, entries), **entries}
+    ids = (set(listed) | leader.members | set(peers)) - {driver.kept.member_id}
     views = []
     for member_id in sorted(ids):
-        peer, entry = peers.get(member_id), entries.get(member_id)
+        peer, entry = peers.get(member_id), listed.get(member_id)
         lag = driver.lag_of(leader.acks.get(member_id, 0)) if peer is not None else (None, None, None)
         views.append(
             FollowerStatus(

@@ -124,6 +124,19 @@ def test_a_cluster_is_made_shown_and_handed_over(machines: Machines) -> None:
     back = ask(second, "handover", "--json")
     assert json.loads(back.stdout)["epoch"] == 3
 
+    servers.wait_until_whole()
+    assert "'m1' runs: stop it first" in ask(first, "cluster", "remove", "m1").stderr
+    assert "no member is 'm7'" in ask(first, "cluster", "remove", "m7").stderr
+    assert "does not lead" in ask(second, "cluster", "remove", "m0").stderr
+    second.stop()
+    servers.wait_for(lambda: first.status["in_sync"] == [first.member_id], "it leaves the set")
+    assert [other["name"] for other in first.status["followers"]] == ["m1"]
+    assert ask(first, "cluster", "remove", "m1").stdout == "m1 is removed\n"
+    assert first.status["followers"] == []
+    second.start()
+    servers.wait_until_whole()
+    assert [other["name"] for other in first.status["followers"]] == ["m1"]
+
 
 @pytest.mark.programs("etcd")
 @pytest.mark.slow

@@ -28,10 +28,14 @@ def hand_over(to: str) -> Accepted | Refused:
     return Refused(f"no other member in sync is {to!r}")
 
 
+def remove(member: str) -> Accepted | Refused:
+    return Accepted(member)
+
+
 @pytest.fixture
 def admin() -> MemberAdmin:
     guard = guard_of("")
-    return MemberAdmin(Orders(no_status, lambda: Accepted("00"), hand_over, lambda: ("", ""), lambda: guard))
+    return MemberAdmin(Orders(no_status, lambda: Accepted("00"), hand_over, remove, lambda: ("", ""), lambda: guard))
 
 
 def guard_of(settings: str) -> Guard:
@@ -72,11 +76,21 @@ def test_a_request_is_served_once_it_is_whole(admin: MemberAdmin) -> None:
     assert reply is not None and b"no other member in sync is 'b'" in reply
 
 
+def test_a_member_is_removed_by_its_name(admin: MemberAdmin) -> None:
+    head = b"POST /cluster/remove HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d"
+    said = []
+    for body in (b'{"member": "m3"}', b"{}", b'{"member": 3}', b'{"to": "m3"}'):
+        reply = admin.reply(head % len(body) + b"\r\n\r\n" + body, is_of_spool=False)
+        assert reply is not None
+        said.append((reply.split()[1], b"m3" in reply))
+    assert said == [(b"202", True), (b"400", False), (b"400", False), (b"400", False)]
+
+
 def test_a_certificate_gives_the_rights_of_its_user() -> None:
     users = '[users.ops]\nroles = ["admin"]\ncertificates = ["ops.example"]\n'
     users += '[users.app]\nroles = ["read"]\nqueues = ["*"]\ncertificates = ["app.example"]\n'
     guard = guard_of(users)
-    admin = MemberAdmin(Orders(no_status, lambda: Accepted("00"), hand_over, lambda: ("", ""), lambda: guard))
+    admin = MemberAdmin(Orders(no_status, lambda: Accepted("00"), hand_over, remove, lambda: ("", ""), lambda: guard))
     init = b"POST /cluster/init HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\r\n"
     status = {}
     for names in ((), ("ops.example",), ("app.example",), ("other.example",)):

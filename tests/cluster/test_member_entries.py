@@ -7,11 +7,12 @@ import pytest
 
 from staniel.cluster.etcd.messages import KeyValue
 from staniel.server.cluster.etcd_link import Answers, EtcdLink, MemberEntry
+from staniel.server.cluster.member_view import expected_of
 
 OWN = b"a" * 16
 OTHER = b"b" * 16
 SOUND = MemberEntry("b", "10.0.0.2:22233", "[fd00::2]:22133")
-FOLDER = b"/staniel/t/members/"
+FOLDER, KNOWN = b"/staniel/t/members/", b"/staniel/t/known/"
 
 
 def ignored(*answer: object) -> None:
@@ -54,6 +55,24 @@ def test_an_entry_that_names_no_member_to_connect_to_is_left_out(link: EtcdLink,
     assert link._entries == {OTHER: SOUND}
     link._take_values([held(value)])
     assert link._entries == {}
+
+
+def test_a_member_is_expected_until_it_is_removed(link: EtcdLink) -> None:
+    known = KNOWN + OTHER.hex().encode()
+    link._take_values([held(msgspec.json.encode(SOUND), known)])
+    assert (link.known, link._entries) == ({OTHER: SOUND}, {})
+    link._take_values([held(b"", known)])
+    assert link.known == {}
+    link._take_values([held(msgspec.json.encode(SOUND), KNOWN + b"zz")])
+    assert link.known == {}
+
+
+def test_a_member_whose_disk_was_replaced_is_expected_no_more() -> None:
+    renamed = MemberEntry("c", "10.0.0.3:22233", "10.0.0.3:22133")
+    known = {OWN: SOUND, OTHER: renamed}
+    assert expected_of(known, {}) == known
+    assert expected_of(known, {OTHER: renamed}) == {OWN: SOUND}
+    assert expected_of(known, {b"n" * 16: SOUND}) == {OTHER: renamed}
 
 
 @pytest.mark.parametrize("name", [b"", b"\xff", b"zz", b"aa", OTHER.hex().encode() + b"00"])

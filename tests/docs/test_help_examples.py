@@ -27,7 +27,7 @@ from tests.support.wire import Wire
 
 SECONDS_MAX = 60
 SELFTEST_SECONDS_MAX = 300
-OF_CLUSTERS = {"cluster status", "cluster init", "cluster place", "cluster restore-etcd", "handover"}
+OF_CLUSTERS = {"cluster status", "cluster init", "cluster remove", "cluster place", "cluster restore-etcd", "handover"}
 ALONE = {"serve", "stop", "top", "work", "selftest"} | OF_CLUSTERS
 """The commands whose examples have a test of their own below, or in tests/cluster/test_commands.py, where members run.
 """

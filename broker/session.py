@@ -29,7 +29,7 @@ from staniel.queues.calendar import NS_A_MS
 from staniel.queues.item import Delivery
 from staniel.queues.placeholder import PlaceholderQueue
 from staniel.queues.queue import Queue
-from staniel.queues.registry import TryNextTurn
+from staniel.queues.registry import TryLater, TryNextTurn
 from staniel.queues.time_outs import ENDED_AS_MANY, READS_PER_STEP, Ended
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ REQUESTS_PER_LOOK = 8  # between two reads of the clock, so that these cost shor
 _OUT_BYTES_PER_TURN, _REQUESTS_PER_LOOK = OUT_BYTES_PER_TURN, REQUESTS_PER_LOOK
 
 REST_MS_MAX = 1000  # after a command that waited for the disk
+TRY_LATER_MS = 2
 WORK_PER_STEP = 50_000  # in dropped items
 UNHEARD_HINT = "the client believes that it is stored: make it wait for replies (no noreply); see docs/libraries.md"
 QUEUE_COST = 15  # in dropped items: returning reads to one queue, in addition to one for each read
@@ -298,8 +299,8 @@ class Session:
                     self.handlers[type(request)](self, request, now_ms)
                 else:
                     self.commands.serve(self, request, now_ms)
-            except TryNextTurn:
-                self._again(request)
+            except TryNextTurn as refusal:
+                self._again(request, refusal, now_ms)
         elif requests:
             self._execute_many(requests, now_ms)
 
@@ -316,8 +317,8 @@ class Session:
                     handlers[type(request)](self, request, now_ms)
                 else:
                     commands.serve(self, request, now_ms)
-            except TryNextTurn:
-                self._again(request)
+            except TryNextTurn as refusal:
+                self._again(request, refusal, now_ms)
             if self.state is not READY or self.out_bytes > _OUT_BYTES_PER_TURN or backlog:
                 backlog.extend(requests[done:])
                 return
@@ -337,17 +338,23 @@ class Session:
                     request.run(now_ms)
                 else:
                     handlers[type(request)](self, request, now_ms)
-            except TryNextTurn:
-                self._again(request)
+            except TryNextTurn as refusal:
+                self._again(request, refusal, now_ms)
             if (backlog and type(backlog[0]) is Continuation) or share.is_spent:
                 return
 
-    def _again(self, request: Any) -> None:
-        """Continue the request, or start it again, in the next turn. So far it has had no effect."""
+    def _again(self, request: Any, refusal: TryNextTurn, now_ms: int) -> None:
+        """Continue the request, or start it again, in the next turn, or later. So far it has had no effect."""
         if type(request) is Continuation:
             self.yield_turn(request.run)
         else:
             self.yield_turn(partial(self.handlers[type(request)], self, request))
+        self.pause_after(refusal, now_ms)
+
+    def pause_after(self, refusal: TryNextTurn, now_ms: int) -> None:
+        """Pause this session if what it waits for needs longer than a turn. It has yielded this turn."""
+        if type(refusal) is TryLater:
+            self._suspend_for(TRY_LATER_MS, now_ms)
 
     @property
     def wants_turn(self) -> bool:
@@ -607,7 +614,7 @@ class Session:
 
 
 class Rest:
-    """The pause of a session that has waited for the disk."""
+    """The pause of a session that has waited for the disk, or tries a request again later."""
 
     __slots__ = ("_session",)
 

@@ -42,6 +42,12 @@ class TryNextTurn(Exception):
     """
 
 
+class TryLater(TryNextTurn):
+    """The refusal to create a queue while the deletion of its predecessor ends, which waits for the disk or a timer.
+    Try again in some milliseconds: not in each turn, which would keep the processor busy until then.
+    """
+
+
 class Alias(Struct, gc=False):
     """A name whose items go to other queues. `targets` may be aliases; the configuration has no cycles."""
 
@@ -139,7 +145,9 @@ class Queues:
         if queue is not None:
             return queue
         self._check_name(name)
-        if self.allowance <= 0 or self.is_ending(name):
+        if self.is_ending(name):
+            raise TryLater
+        if self.allowance <= 0:
             raise TryNextTurn
         if len(self.by_name) >= self.max_queues:
             self.on_limit("max_queues", name, now_ms)

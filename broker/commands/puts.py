@@ -158,11 +158,13 @@ class PutBatch:
         """Store a turn's share of the items. Never raises TryNextTurn: the stored items must not be stored again."""
         counters, items = self.session.broker.counters, self.items
         last, size, wide = min(self.stored + ITEMS_PER_TURN, len(items)), 0, 0
+        refusal: TryNextTurn | None = None
         while self.stored < last and size <= BYTES_PER_TURN and wide < WIDE_PER_TURN:
             item = Item(items[self.stored], now_ms, self.expires_ms)
             try:
                 verdict = store(self.session, self.name, item, now_ms)
-            except TryNextTurn:
+            except TryNextTurn as refused:
+                refusal = refused
                 break
             except QueueRefused as refused:
                 counters.cmd_set += 1
@@ -178,6 +180,8 @@ class PutBatch:
                 wide += 1  # the item went to many queues, and each writes its copy this turn
         if self.stored < len(items):
             self.session.yield_turn(self.store_some)
+            if refusal is not None:
+                self.session.pause_after(refusal, now_ms)
         else:
             self.finish(self.stored, None)
 

@@ -8,17 +8,16 @@ from staniel.journal.disk.fs import Fs, remove_each
 
 
 class FileRemoval:
-    """The removal of the files `names` in their order, and of `last` once that is durable ("": there is none).
-    `syncs_last`: the removal of `last` is durable at the end, too, because a power cut that brought it back would harm
-    the next queue of that name.
+    """The removal of the files `names` in their order, and of `last` once that is durable ("": there is none). The
+    removal of `last` is durable at the end, too: a power cut that brought it back would harm the next queue of that
+    name, even if the file has no more than a transaction number.
     """
 
-    def __init__(self, fs: Fs, folder: str, names: list[str], last: str, *, syncs_last: bool) -> None:
+    def __init__(self, fs: Fs, folder: str, names: list[str], last: str) -> None:
         self._fs = fs
         self._folder = folder
         self._names = names
         self._last = last
-        self._syncs_last = syncs_last
         self.has_begun = False
         """True once a file is removed. Before that an error has changed nothing."""
 
@@ -33,8 +32,7 @@ class FileRemoval:
             del self._names[0]
         if self._last:
             self._remove(self._last)
-            if self._syncs_last:
-                self._fs.sync_folder(self._folder)
+            self._fs.sync_folder(self._folder)
             self._last = ""
 
     def _remove(self, name: str) -> None:

@@ -14,7 +14,10 @@ from staniel.broker.operations.purge import FileOperation, RunningPurge, Running
 from staniel.broker.operations.transfer import SliceUnderWay, TransferOperation
 from staniel.broker.operations.undo_recovery import UndoRecovery
 from staniel.broker.selection.chosen import Chosen
+from staniel.broker.session import Session
 from staniel.broker.transfers import Transfers
+from staniel.journal.disk.fs import remove_each
+from staniel.journal.disk.removal import FileRemoval
 from staniel.journal.kestrel.log import Log
 from staniel.journal.undo_file import AppendFrames, Returning
 from staniel.queues.item import Item
@@ -192,6 +195,25 @@ def late_items_not_written() -> Any:
         return is_wanted
 
     return replaced(RunningPurge, "_is_wanted", make)
+
+
+@mutant("a deletion ends before the removal of its pack is durable", "hub-deletions")
+def pack_not_removed_durably() -> Any:
+    def make(right: Any) -> Any:
+        def carry_out(self: FileRemoval) -> None:
+            last, self._last = self._last, ""
+            right(self)
+            if last:
+                remove_each(self._fs, self._folder, [last])
+
+        return carry_out
+
+    return replaced(FileRemoval, "carry_out", make)
+
+
+@mutant("a request asks in each turn whether a deletion has ended", "hub-redrive")
+def asks_each_turn() -> Any:
+    return replaced(Session, "pause_after", lambda right: lambda self, refusal, now_ms: None)
 
 
 @mutant("the empty pack of a deletion forgets the number of the last transaction", "hub-deletions")

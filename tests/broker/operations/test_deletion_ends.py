@@ -8,6 +8,7 @@ import errno
 
 import pytest
 
+from staniel.broker.session import TRY_LATER_MS, SessionState
 from staniel.sim.disk.disk import Disk
 from tests.broker.operations.test_undo import Admin, asked, goes_on, settles
 from tests.support.spool import cut_at_each_step
@@ -153,3 +154,18 @@ def test_a_deletion_that_a_start_ends_because_the_queue_is_gone_has_ended() -> N
     settles(world)
     uses_again(world)
     assert still_gets_items(CONFIG, world.disk.kill(), world.now_ms + HOUR_MS)
+
+
+def test_a_put_rests_while_a_deletion_of_that_name_ends_instead_of_asking_in_each_turn() -> None:
+    world = with_child(CONFIG)
+    Admin(world).asks("DELETE", "/api/queues/q+a")
+    while world.broker.queues.find("q+a") is not None:
+        goes_on(world)
+    assert world.broker.undos.is_ending("q+a")
+    client = world.client().says("set q+a 0 0 3", "new")
+    assert client.session.state is SessionState.SUSPENDED
+    assert not client.session.wants_turn
+    settles(world)
+    world.turn(TRY_LATER_MS)
+    settles(world)
+    assert client.hears() == "STORED"

@@ -94,6 +94,7 @@ class Lane:
         self._reads.rotate(-number)
         self._process = os.getpid()
         self._batch = 1
+        self._may_run_on = not (shared.pace.is_limited or shared.teller.has_hooks)
         self._extended_s = time.monotonic()
         self._pause_s = RECONNECT_S
         self._is_connected = False
@@ -171,13 +172,16 @@ class Lane:
         self._fetch()
         began_s = time.monotonic()
         count = len(self.fresh)
-        while self.fresh and not self._is_leaving:
-            try:
-                item = self.fresh.popleft()
-            except IndexError:  # the keeper was quicker
-                break
+        while (item := self._take_fresh()) is not None:
             self._call(item)
         self._learn_batch(count, time.monotonic() - began_s)
+
+    def _take_fresh(self) -> Item | None:
+        """Return the next fresh item, None if there is none, or if the lane leaves."""
+        try:
+            return None if self._is_leaving else self.fresh.popleft()
+        except IndexError:  # the keeper may have taken the last one
+            return None
 
     def _learn_batch(self, count: int, took_s: float) -> None:
         if self.shared.pace.is_limited or took_s > SLOW_S:
@@ -229,6 +233,25 @@ class Lane:
 
     def _call(self, item: Item) -> None:
         """Call the function with an open item, and do what the outcome asks for."""
+        if not self._begin_item(item):
+            return
+        outcome = self.runner.run(item.data, self._next_data if self._may_run_on else None)
+        if os.getpid() != self._process:
+            os._exit(FORKED)  # the function has forked and returned twice: this is not the worker
+        if outcome is None:
+            return
+        assert self.running is not None
+        item, self.running = self.running, None
+        if outcome.end is End.DONE:
+            self._note_success(item)
+        elif self.shared.stop.forced.is_set():
+            self.shared.ledger.cut_off(item)
+            self.fresh.appendleft(item)  # handed back when the lane leaves
+        else:
+            self._fail(item, outcome)
+
+    def _begin_item(self, item: Item) -> bool:
+        """Note that an item runs. Return False if it must not, or not now."""
         shared = self.shared
         if item.id is None:
             raise Refused("the server speaks the Kestrel dialect, which has no ids: a worker needs dialect = memcached")
@@ -236,27 +259,33 @@ class Lane:
         standing = shared.ledger.begin_item(item, now_s)
         if standing is not Standing.NEW:
             self._put_aside(item, standing, now_s)
-            return
+            return False
         if shared.pace.is_limited and not self._has_turn(item, now_s + shared.pace.delay_s(now_s)):
-            return
+            return False
         shared.teller.call(shared.teller.hooks.started, item)
-        self.running_since_s = began_s = time.monotonic()
+        self.running_since_s = time.monotonic()
         self.running = item
-        outcome = self.runner.run(item.data)
-        if os.getpid() != self._process:
-            os._exit(FORKED)  # the function has forked and returned twice: this is not the worker
-        self.running = None
-        if outcome.end is End.DONE:
-            took_s = time.monotonic() - began_s
-            shared.ledger.succeed(item)
-            shared.teller.counters.did(took_s, item.queue)
-            shared.teller.call(shared.teller.hooks.succeeded, item, took_s)
-            self.done.append(item)
-        elif shared.stop.forced.is_set():
-            shared.ledger.cut_off(item)
-            self.fresh.appendleft(item)  # handed back when the lane leaves
-        else:
-            self._fail(item, outcome)
+        return True
+
+    def _next_data(self) -> bytes | None:
+        """Note that the running item is done, and begin the next fresh one. The runner's thread may call it, where
+        nothing in it waits (`_may_run_on`).
+        """
+        assert self.running is not None
+        done, self.running = self.running, None
+        self._note_success(done)
+        while (item := self._take_fresh()) is not None:
+            if self._begin_item(item):
+                return item.data
+        return None
+
+    def _note_success(self, item: Item) -> None:
+        shared = self.shared
+        took_s = time.monotonic() - self.running_since_s
+        shared.ledger.succeed(item)
+        shared.teller.counters.did(took_s, item.queue)
+        shared.teller.call(shared.teller.hooks.succeeded, item, took_s)
+        self.done.append(item)
 
     def _has_turn(self, item: Item, at_s: float) -> bool:
         """Wait until the pace lets an item run, and keep it open meanwhile. Return False if it does not run: the worker

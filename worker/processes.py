@@ -21,7 +21,7 @@ import traceback
 from functools import partial
 from typing import IO
 
-from staniel.worker.runners import DONE, FORKED, End, Outcome, ThreadRunner
+from staniel.worker.runners import DONE, FORKED, End, NextData, Outcome, ThreadRunner
 from staniel.worker.target import find
 
 SIZE = struct.Struct("!I")
@@ -41,8 +41,8 @@ class ProcessRunner:
         self._child: subprocess.Popen[bytes] | None = None
         self._why = ""
 
-    def run(self, data: bytes) -> Outcome:
-        """Call the function in the process."""
+    def run(self, data: bytes, next_data: NextData | None = None) -> Outcome:
+        """Call the function in the process, once."""
         try:
             child = self._child or self._start()
             assert child.stdin is not None and child.stdout is not None

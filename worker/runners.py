@@ -1,4 +1,5 @@
-"""The three ways to call a function: in the lane's thread, on an event loop, in a process of its own.
+"""The ways to call a function: in the lane's thread; in a process of its own, see `processes`; on an event loop, see
+`loop`.
 
 A runner belongs to one lane. `run` is called by the lane's thread; `interrupt`, which ends a call that takes too long,
 by the keeper's.
@@ -9,19 +10,17 @@ from __future__ import annotations
 import ctypes
 import threading
 import traceback
-from collections.abc import Awaitable, Callable
-from concurrent.futures import CancelledError, Future
+from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from msgspec import Struct
 
 from staniel.worker.dead import GiveUp
 
-if TYPE_CHECKING:
-    from anyio.from_thread import BlockingPortal
-
 Function = Callable[[bytes], object]
+NextData = Callable[[], bytes | None]
+"""A function that notes that a call has succeeded and begins the next item: its data, None if there is none."""
 FORKED = 70  # exit status of a process that a function has forked, and which returns from it
 
 
@@ -52,8 +51,10 @@ class FunctionInterrupted(BaseException):
 class Runner(Protocol):
     """A way to call the function."""
 
-    def run(self, data: bytes) -> Outcome:
-        """Call the function, and return how that ended. It raises nothing."""
+    def run(self, data: bytes, next_data: NextData | None = None) -> Outcome | None:
+        """Call the function, and return how that ended. It raises nothing but what `next_data` does: after a call that
+        succeeds, a runner may ask it for the next call. It returns None if there is none.
+        """
 
     def interrupt(self, why: str) -> None:
         """End the present call, if that is possible; `why` becomes its reason."""
@@ -80,8 +81,8 @@ class ThreadRunner:
         self._thread: int | None = None
         self._why = ""
 
-    def run(self, data: bytes) -> Outcome:
-        """Call the function."""
+    def run(self, data: bytes, next_data: NextData | None = None) -> Outcome:
+        """Call the function, once."""
         try:
             self._thread = threading.get_ident()
             try:
@@ -112,69 +113,3 @@ class ThreadRunner:
 
     def close(self) -> None:
         """Do nothing."""
-
-
-class AsyncCall:
-    """A call of a coroutine function. `why`: why it is interrupted, or ""."""
-
-    __slots__ = ("future", "why")
-
-    def __init__(self) -> None:
-        self.future: Future[Outcome] | None = None
-        self.why = ""
-
-
-class AsyncRunner:
-    """A runner on the event loop of the worker, of which each lane has a task. An interrupted call is cancelled; `run`
-    returns when the call has ended, which is later, or never.
-    """
-
-    def __init__(self, function: Callable[[bytes], Awaitable[object]], portal: BlockingPortal) -> None:
-        self._function = function
-        self._portal = portal
-        self._running_call: AsyncCall | None = None
-        self._ended = threading.Event()
-
-    def run(self, data: bytes) -> Outcome:
-        """Call the function, and wait for it."""
-        self._ended.clear()
-        call = self._running_call = AsyncCall()
-        try:
-            call.future = future = self._portal.start_task_soon(self._call, data)
-            if call.why:  # the function may begin, and be interrupted, before its future is known here
-                future.cancel()
-            return future.result()
-        except CancelledError as error:
-            self._ended.wait()
-            return failure(error, call.why)
-        except Exception as error:  # there is no loop any more
-            return failure(error)
-        finally:
-            self._running_call = None
-
-    async def _call(self, data: bytes) -> Outcome:
-        """Call the function on the loop, which no exception but a cancellation may reach: it would end the loop, and
-        with it the functions of all lanes.
-        """
-        from anyio import get_cancelled_exc_class
-
-        try:
-            await self._function(data)
-        except (get_cancelled_exc_class(), GeneratorExit):
-            raise
-        except BaseException as error:
-            return failure(error)
-        finally:
-            self._ended.set()
-        return DONE
-
-    def interrupt(self, why: str) -> None:
-        """Cancel the function."""
-        call = self._running_call
-        if call is not None:
-            call.why = why
-            if call.future is not None:
-                call.future.cancel()
-
-    def close(self) -> None:
-        """Do nothing: the worker ends the loop."""

@@ -25,7 +25,7 @@ from staniel.worker.ledger import Ledger
 from staniel.worker.pace import Pace
 from staniel.worker.periodic import Schedule, Ticker
 from staniel.worker.processes import ProcessRunner
-from staniel.worker.runners import AsyncRunner, Runner, ThreadRunner
+from staniel.worker.runners import Runner, ThreadRunner
 from staniel.worker.settings import Mode, Server, Settings
 from staniel.worker.target import find
 
@@ -167,7 +167,7 @@ class Worker:
 
     def _runner(self) -> Runner:
         if self._loop is not None:
-            return AsyncRunner(self._function, self._loop.portal)
+            return self._loop.runner(self._function)
         if self.settings.mode is Mode.PROCESSES:
             return ProcessRunner(self._target, self.settings.memory_max_bytes)
         return ThreadRunner(self._function)

@@ -10,7 +10,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
@@ -23,7 +22,8 @@ from staniel.worker import DeadLetter, Ending, GiveUp, Hooks, Mode, Server, Sett
 from staniel.worker import keeper as keeper_module
 from staniel.worker import worker as worker_module
 from staniel.worker.events import Log
-from staniel.worker.runners import AsyncRunner, Outcome
+from staniel.worker.loop import AsyncRunner, LoopThread
+from staniel.worker.runners import End, Outcome
 from tests.client.fake_server import HANG_UP, playing
 from tests.client.fake_server import item as item_of
 from tests.server.admin.asking import Operator
@@ -409,19 +409,26 @@ def test_a_program_with_a_coroutine_that_ignores_its_cancellation_exits_without_
     assert (said.returncode, said.stdout, said.stderr) == (0, "1\n", "")
 
 
-def test_a_coroutine_function_is_interrupted_that_has_begun_before_its_lane_knows_it() -> None:
-    class Quick:
-        """A loop on which the function begins, and is interrupted, before the lane's thread goes on."""
+def test_a_call_that_is_interrupted_before_the_loop_begins_it_is_not_made() -> None:
+    class Waiting(LoopThread):
+        """A loop whose first callback comes after an interruption."""
 
-        def start_task_soon(self, call: object, data: bytes) -> Future[Outcome]:
-            runner.interrupt("the worker stops")
-            runner._ended.set()  # the cancellation has ended it
-            return Future()
+        def call_soon(self, callback: Callable[..., object], *arguments: object) -> None:
+            calls.append((callback, arguments))
+            if len(calls) == 1:
+                runner.interrupt("the worker stops")
+                for later, its_arguments in reversed(calls):
+                    super().call_soon(later, *its_arguments)
 
-    async def function(data: bytes) -> None: ...
+    calls: list[tuple[Callable[..., object], tuple[object, ...]]] = []
+    seen = Seen()
 
-    runner = AsyncRunner(function, cast(Any, Quick()))
-    assert runner.run(b"a").reason.startswith("the worker stops\n")
+    async def function(data: bytes) -> None:
+        seen(data)
+
+    runner = AsyncRunner(function, Waiting(cast(Any, None)))
+    assert runner.run(b"a") == Outcome(End.FAILED, "the worker stops")
+    assert seen.calls == {}
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])

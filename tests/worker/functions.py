@@ -70,6 +70,17 @@ def forks(data: bytes) -> None:
         note(b"%d" % os.waitstatus_to_exitcode(status))
 
 
+async def hang_on_the_loop(data: bytes) -> None:
+    import anyio
+
+    note(b"begun")
+    await anyio.sleep(600)
+
+
+async def fork_on_the_loop(data: bytes) -> None:
+    forks(data)
+
+
 async def waits(data: bytes) -> None:
     import anyio
 

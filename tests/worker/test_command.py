@@ -86,12 +86,13 @@ def test_every_item_is_done_once_although_workers_are_stopped_under_load(server:
     assert drain(server.address, "jobs") == []
 
 
-def test_no_item_is_lost_if_workers_are_killed(server: Server) -> None:
+@pytest.mark.parametrize("function", ["slow", "waits"])
+def test_no_item_is_lost_if_workers_are_killed(server: Server, function: str) -> None:
     items = put(server)
     for share in (10, 3, 2):
-        with worker(server, "slow") as one:
+        with worker(server, function) as one:
             assert until(lambda one=one, share=share: len(set(one.done)) > ITEMS // share, 30)
-    with worker(server, "slow") as last:
+    with worker(server, function) as last:
         assert until(lambda: set(last.done) == set(items), 60)
         last.child.send_signal(signal.SIGTERM)
         assert last.child.wait(30) == 0, last.log
@@ -99,10 +100,11 @@ def test_no_item_is_lost_if_workers_are_killed(server: Server) -> None:
     assert drain(server.address, "jobs") == []
 
 
-@pytest.mark.parametrize("mode", ["threads", "processes"])
+@pytest.mark.parametrize("mode", ["threads", "processes", "async"])
 def test_a_second_signal_ends_a_worker_whose_function_hangs(server: Server, mode: str) -> None:
     put(server, 3)
-    with worker(server, "hang", "--mode", mode, "-c", "1", "--grace", "600") as one:
+    function = "hang_on_the_loop" if mode == "async" else "hang"
+    with worker(server, function, "--mode", mode, "-c", "1", "--grace", "600") as one:
         assert until(lambda: one.done, 20)
         one.child.send_signal(signal.SIGTERM)
         assert until(lambda: "worker.stopping" in one.log)
@@ -111,10 +113,10 @@ def test_a_second_signal_ends_a_worker_whose_function_hangs(server: Server, mode
     assert drain(server.address, "jobs") == [b"0", b"1", b"2"]
 
 
-@pytest.mark.parametrize("mode", ["threads", "processes"])
+@pytest.mark.parametrize("mode", ["threads", "processes", "async"])
 def test_a_function_that_forks_and_returns_twice_is_no_second_worker(server: Server, mode: str) -> None:
     put(server, 3)
-    with worker(server, "forks", "-c", "1", "--mode", mode) as one:
+    with worker(server, "fork_on_the_loop" if mode == "async" else "forks", "-c", "1", "--mode", mode) as one:
         assert until(lambda: len(one.done) == 3, 20)
         one.child.send_signal(signal.SIGTERM)
         assert one.child.wait(30) == 0, one.log

@@ -303,7 +303,8 @@ def test_an_item_that_timed_out_meanwhile_is_not_done_twice_by_this_worker(tmp_p
         assert (drain(server.address, "jobs"), seen.calls) == ([], {b"a": 1})
 
 
-def test_items_behind_a_slow_one_go_to_another_lane(server: process.Server) -> None:
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_items_behind_a_slow_one_go_to_another_lane(server: process.Server, asynchronous: bool) -> None:
     release, seen = threading.Event(), Seen()
 
     def function(data: bytes) -> None:
@@ -311,8 +312,11 @@ def test_items_behind_a_slow_one_go_to_another_lane(server: process.Server) -> N
         if data == b"slow":
             release.wait(30)
 
+    async def awaited(data: bytes) -> None:
+        await asyncio.to_thread(function, data) if data == b"slow" else seen(data)
+
     put(server, *numbered(2000))
-    with working(server, function, concurrency=1) as work:
+    with working(server, awaited if asynchronous else function, concurrency=1) as work:
         assert until(lambda: work.counts["done"] == 2000, 20)
         put(server, b"slow", *numbered(20))
         assert until(lambda: seen.calls[b"slow"] == 1)
@@ -323,13 +327,17 @@ def test_items_behind_a_slow_one_go_to_another_lane(server: process.Server) -> N
     assert seen.calls == Counter(numbered(2000)) + Counter(numbered(20)) + Counter([b"slow"])
 
 
-def test_a_call_that_takes_too_long_is_interrupted_and_fails(server: process.Server) -> None:
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_call_that_takes_too_long_is_interrupted_and_fails(server: process.Server, asynchronous: bool) -> None:
     def function(data: bytes) -> None:
         while True:
             time.sleep(0.001)
 
+    async def awaited(data: bytes) -> None:
+        await asyncio.sleep(600)
+
     put(server, b"a")
-    with working(server, function, attempts=2, limit_s=0.05) as work:
+    with working(server, awaited if asynchronous else function, attempts=2, limit_s=0.05) as work:
         assert until(lambda: work.counts["dead"] == 1, 20)
     (letter,) = drain(server.address, "jobs-dead")
     assert "took longer than 0.05 s" in DeadLetter.decode(letter).reason
@@ -490,7 +498,10 @@ def test_resting_items_are_handed_back_at_a_stop(server: process.Server) -> None
     assert sorted(drain(server.address, "jobs")) == [b"a", b"b"]
 
 
-def test_a_server_that_is_killed_under_load_loses_nothing_and_nothing_is_done_twice(server: process.Server) -> None:
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_server_that_is_killed_under_load_loses_nothing_and_nothing_is_done_twice(
+    server: process.Server, asynchronous: bool
+) -> None:
     items = numbered(4000)
     put(server, *items)
     seen = Seen()
@@ -499,7 +510,11 @@ def test_a_server_that_is_killed_under_load_loses_nothing_and_nothing_is_done_tw
         time.sleep(0.0005)
         seen(data)
 
-    with working(server, function) as work:
+    async def awaited(data: bytes) -> None:
+        await asyncio.sleep(0.0005)
+        seen(data)
+
+    with working(server, awaited if asynchronous else function) as work:
         for done in (500, 1500, 2500):
             assert until(lambda done=done: work.counts["done"] > done, 30)
             port = server.port

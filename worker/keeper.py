@@ -73,7 +73,8 @@ class Keeper:
         if self._limited.get(lane) != since_s:
             self._limited[lane] = since_s
             self._shared.teller.counters.add("limited", _queue_of(lane))
-            lane.runner.interrupt(f"the function took longer than {limit_s:g} s")
+            why = f"the function took longer than {limit_s:g} s"
+            lane.runner.interrupt(why, lambda: lane.running_since_s == since_s)
         elif now_s - since_s > limit_s + HUNG_S and not lane.is_abandoned:
             lane.is_abandoned = True
             self._shared.teller.counters.add("hung", _queue_of(lane))

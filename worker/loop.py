@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import anyio
 
-from staniel.worker.runners import DONE, FORKED, End, NextData, Outcome, failure
+from staniel.worker.runners import DONE, FORKED, End, NextData, Outcome, failure, is_always_due
 
 T = TypeVar("T")
 
@@ -120,11 +120,11 @@ class AsyncRunner:
             return failure(error)
         return batch.ended.result()
 
-    def interrupt(self, why: str) -> None:
-        """Cancel the function."""
+    def interrupt(self, why: str, is_due: Callable[[], bool] = is_always_due) -> None:
+        """Cancel the function. The loop's thread calls `is_due`."""
         if (batch := self._batch) is not None:
             with suppress(RuntimeError):
-                self._loop.call_soon(self._cancel_call, batch, why)
+                self._loop.call_soon(self._cancel_call, batch, why, is_due)
 
     def close(self) -> None:
         """Do nothing: the worker ends the loop."""
@@ -149,8 +149,8 @@ class AsyncRunner:
                     os._exit(FORKED)  # the function has forked and returned twice: this is not the worker
         return Outcome(End.FAILED, batch.why) if batch.why else DONE
 
-    def _cancel_call(self, batch: Batch, why: str) -> None:
-        if batch.task is None or not batch.task.done():
+    def _cancel_call(self, batch: Batch, why: str, is_due: Callable[[], bool]) -> None:
+        if (batch.task is None or not batch.task.done()) and is_due():
             batch.why = why
             if batch.scope is not None:
                 batch.scope.cancel()

@@ -18,10 +18,11 @@ import struct
 import subprocess
 import sys
 import traceback
+from collections.abc import Callable
 from functools import partial
 from typing import IO
 
-from staniel.worker.runners import DONE, FORKED, End, NextData, Outcome, ThreadRunner
+from staniel.worker.runners import DONE, FORKED, End, NextData, Outcome, ThreadRunner, is_always_due
 from staniel.worker.target import find
 
 SIZE = struct.Struct("!I")
@@ -82,10 +83,10 @@ class ProcessRunner:
         how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
         return Outcome(End.FAILED, why or f"the process of the function {how}")
 
-    def interrupt(self, why: str) -> None:
+    def interrupt(self, why: str, is_due: Callable[[], bool] = is_always_due) -> None:
         """Kill the process."""
         child = self._child
-        if child is not None:
+        if child is not None and is_due():
             self._why = why
             child.kill()
 

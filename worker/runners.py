@@ -48,6 +48,11 @@ class FunctionInterrupted(BaseException):
     """
 
 
+def is_always_due() -> bool:
+    """Return True: an interruption is meant for any call."""
+    return True
+
+
 class Runner(Protocol):
     """A way to call the function."""
 
@@ -56,8 +61,10 @@ class Runner(Protocol):
         succeeds, a runner may ask it for the next call. It returns None if there is none.
         """
 
-    def interrupt(self, why: str) -> None:
-        """End the present call, if that is possible; `why` becomes its reason."""
+    def interrupt(self, why: str, is_due: Callable[[], bool] = is_always_due) -> None:
+        """End the present call, if that is possible and `is_due` still says so: the call that the caller means may have
+        ended, and the next have begun. `why` becomes its reason.
+        """
 
     def close(self) -> None:
         """Free what the runner has; no call is running."""
@@ -103,10 +110,10 @@ class ThreadRunner:
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread), None)
                 self._thread = None
 
-    def interrupt(self, why: str) -> None:
+    def interrupt(self, why: str, is_due: Callable[[], bool] = is_always_due) -> None:
         """Raise FunctionInterrupted in the function."""
         with self._lock:
-            if self._thread is not None:
+            if self._thread is not None and is_due():
                 self._why = why
                 raised = ctypes.py_object(FunctionInterrupted)
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread), raised)

@@ -155,6 +155,17 @@ def test_an_interruption_that_comes_when_its_call_has_ended_does_not_concern_the
     assert batch.succeeded == [b"1", b"2"]
 
 
+def test_a_call_is_not_interrupted_for_an_earlier_one_of_its_batch(loop: LoopThread) -> None:
+    async def function(data: bytes) -> None:
+        if data == b"2":
+            runner.interrupt("the function took longer than 1 s", lambda: batch.running == b"1")
+            await anyio.lowlevel.checkpoint()
+            await anyio.lowlevel.checkpoint()
+
+    runner, batch = loop.runner(function), Batch(b"1", b"2")
+    assert batch.call_all(runner) == {}
+
+
 def test_a_surprise_between_two_calls_reaches_the_lane(loop: LoopThread) -> None:
     async def function(data: bytes) -> None: ...
 

@@ -202,6 +202,14 @@ def test_a_function_that_takes_long_is_interrupted_and_the_next_call_is_not() ->
     assert (ends[1].end, runner.run(b"").end) == (End.DONE, End.DONE)
 
 
+def test_a_call_is_not_interrupted_for_an_earlier_one() -> None:
+    def function(data: bytes) -> None:
+        runner.interrupt("longer than 1 s", lambda: False)
+
+    runner = ThreadRunner(function)
+    assert runner.run(b"") == Outcome(End.DONE)
+
+
 def test_a_process_survives_what_a_function_does_or_is_replaced() -> None:
     runner = ProcessRunner(ODD, 1 << 30)
     try:

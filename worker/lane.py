@@ -38,7 +38,7 @@ RECONNECT_MAX_S = 5.0
 QUICK_S = 0.005
 """A batch that was done in less time is followed by one twice as large."""
 SLOW_S = 0.05
-"""A batch that took longer is followed by a single item."""
+"""A batch that took longer is followed by one that would have taken so long, or by a single item."""
 RUNNING_ELSEWHERE_S = 0.5
 
 
@@ -184,8 +184,10 @@ class Lane:
             return None
 
     def _learn_batch(self, count: int, took_s: float) -> None:
-        if self.shared.pace.is_limited or took_s > SLOW_S:
+        if self.shared.pace.is_limited:
             self._batch = 1
+        elif took_s > SLOW_S:
+            self._batch = max(1, int(count * SLOW_S / took_s))
         elif count == self._batch and took_s < QUICK_S:
             self._batch = min(2 * self._batch, self.shared.settings.prefetch)
 

@@ -17,6 +17,7 @@ from staniel.protocol.client.replies import Item
 from staniel.worker import DeadLetter, GiveUp, Mode, Order, Settings, Worker
 from staniel.worker.dead import REASON_CHARACTERS_MAX, shortened
 from staniel.worker.events import Counters, Log
+from staniel.worker.lane import Lane
 from staniel.worker.ledger import Ledger, Standing
 from staniel.worker.pace import Pace
 from staniel.worker.processes import ProcessRunner
@@ -75,6 +76,17 @@ def test_a_pace_spaces_calls_evenly_and_makes_up_for_no_pause() -> None:
     assert [round(pace.delay_s(100.0), 6) for _ in range(3)] == [0, 0.1, 0.2]
     assert [round(pace.delay_s(200.0), 6) for _ in range(2)] == [0, 0.1]
     assert (Pace(0).delay_s(1.0), Pace(0).is_limited) == (0, False)
+
+
+def test_a_batch_grows_while_it_is_quick_and_shrinks_to_what_would_not_have_been_slow() -> None:
+    def plain(data: bytes) -> None: ...
+
+    lane = Lane(Worker(plain, Settings(queue="q"))._shared, ThreadRunner(plain))
+    sizes = []
+    for took_s in (0.001, 0.001, 0.001, 0.001, 0.001, 0.001, 0.04, 0.1, 0.06, 10, 10):
+        lane._learn_batch(lane._batch, took_s)
+        sizes.append(lane._batch)
+    assert sizes == [2, 4, 8, 16, 32, 32, 32, 16, 13, 1, 1]
 
 
 def test_a_ledger_knows_what_became_of_an_item() -> None:

@@ -190,17 +190,28 @@ class Reader:
     def open_item(self, name: str, consumer: Consumer) -> Delivery | None:
         """Open one item and return it, None if there is none now."""
         lane = Lane(name, consumer)
-        while True:
-            holder = self._holder(lane)
-            self._ask(lane, 1, holder)
-            while lane.asked:
-                holder.wire.wait_and_receive()
-            for delivery in self.inbox:
-                if delivery.lane is lane:
-                    self.inbox.remove(delivery)
-                    return delivery
-            if name not in holder.full:  # otherwise there may be one for another connection
-                return None
+        try:
+            while True:
+                holder = self._holder(lane)
+                self._ask(lane, 1, holder)
+                while lane.asked:
+                    holder.wire.wait_and_receive()
+                for delivery in self.inbox:
+                    if delivery.lane is lane:
+                        self.inbox.remove(delivery)
+                        return delivery
+                if name not in holder.full:  # otherwise there may be one for another connection
+                    return None
+        except BaseException:
+            self._hand_back(lane)
+            raise
+
+    def _hand_back(self, lane: Lane) -> None:
+        """Hand back the items of a lane that nobody waits for any more, also those that come after this."""
+        lane.is_cancelled = True
+        for delivery in [delivery for delivery in self.inbox if delivery.lane is lane]:
+            self.inbox.remove(delivery)
+            delivery.holder.abort(lane.name, delivery.item_id)
 
     def _ask(self, lane: Lane, count: int, holder: Holder | None = None) -> None:
         found = holder or self._holder(lane)

@@ -21,6 +21,7 @@ from staniel.client.forks import FORKS
 from staniel.client.kombu.errors import ConnectionLost, RequestRefused
 
 RECEIVE_BYTES = 262_144
+TIMEOUT_S_MAX = 2_000_000.0  # what poll accepts, 23 days
 ERRORS = frozenset((b"ERROR", b"CLIENT_ERROR", b"SERVER_ERROR"))
 
 
@@ -73,7 +74,7 @@ class Wire:
         poll = select.poll()
         poll.register(sock, select.POLLIN | select.POLLHUP)
         self._input_waits = poll.poll
-        self._answer_timeout_s = answer_timeout_s
+        self._answer_timeout_s = min(answer_timeout_s, TIMEOUT_S_MAX)
         self._handlers: deque[Handler] = deque()
         self._sending = threading.Lock()
         self._input = bytearray()
@@ -90,20 +91,26 @@ class Wire:
         return len(self._handlers)
 
     def send(self, data: bytes, *handlers: Handler, wait_s: float = 0) -> None:
-        """Send requests, with a handler for the reply to each. The server may wait for `wait_s` with the reply."""
+        """Send requests, with a handler for the reply to each. The server may wait for `wait_s` with the reply.
+
+        If an exception comes first, such as that of a signal, the connection is lost: a part may have been sent.
+        """
         self._must_be_open()
         with self._sending:
-            if not self._handlers:
-                self._wait_s = wait_s
-                self._late_at = time.monotonic() + wait_s + self._answer_timeout_s
-            self._handlers.extend(handlers)
             try:
+                if not self._handlers:
+                    self._wait_s = wait_s
+                    self._late_at = time.monotonic() + wait_s + self._answer_timeout_s
+                self._handlers.extend(handlers)
                 if self._is_tls:
                     self._sock.sendall(data)
                 else:
                     self._send_all(data)
             except OSError as error:
                 raise self._lost(f"the connection to the server is lost: {error}") from error
+            except BaseException:
+                self._shut_down()
+                raise
 
     def _send_all(self, data: bytes) -> None:
         try:
@@ -142,8 +149,19 @@ class Wire:
         self.check()
 
     def receive(self) -> None:
-        """Read what has come and call the handlers of the replies that it completes."""
+        """Read what has come and call the handlers of the replies that it completes. If an exception comes first, such
+        as that of a signal, the connection is lost: its bytes may be.
+        """
         self._must_be_open()
+        try:
+            self._receive()
+        except (ConnectionLost, RequestRefused):
+            raise
+        except BaseException:
+            self._shut_down()
+            raise
+
+    def _receive(self) -> None:
         try:
             data = self._sock.recv(RECEIVE_BYTES)
             while isinstance(self._sock, ssl.SSLSocket) and self._sock.pending():
@@ -220,10 +238,13 @@ class Wire:
             raise ConnectionLost("the connection is closed")
 
     def _lost(self, why: str) -> ConnectionLost:
+        self._shut_down()
+        return ConnectionLost(why)
+
+    def _shut_down(self) -> None:
         """Shut the socket down. Its owner closes it: an event loop may still have the descriptor."""
         with suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
-        return ConnectionLost(why)
 
     def _parse(self) -> None:
         data, at = bytes(self._input), 0
@@ -272,7 +293,7 @@ def connect(address: Address) -> Wire:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if address.tls is not None:
             sock = address.tls.wrap_socket(sock, server_hostname=address.host)
-        sock.settimeout(address.answer_timeout_s)
+        sock.settimeout(min(address.answer_timeout_s, TIMEOUT_S_MAX))
     except OSError as error:
         sock.close()
         raise ConnectionLost(f"cannot connect to {address.host}:{address.port}: {error}") from error

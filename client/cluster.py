@@ -17,10 +17,14 @@ from collections.abc import Callable, Sequence
 
 from staniel.client.errors import ClientError, ConnectionLost, NoLeader, Outcome, Refused
 from staniel.client.servers import REDIRECTS_MAX, Address, leader_of
+from staniel.client.sockets import TooSlow
 
 PAUSE_S_MIN = 0.05
 PAUSE_S_MAX = 1.0
 """The pause between two searches doubles from one to the other: an election takes some time."""
+
+PATIENCE_S_MIN = 1.0
+"""The shortest time for a reply, once a server was silent during a search."""
 
 _REFUSAL = "SERVER_ERROR not the leader"
 
@@ -28,6 +32,11 @@ _REFUSAL = "SERVER_ERROR not the leader"
 def is_not_leader(error: ClientError) -> bool:
     """Return True for the refusal of a server that does not lead its cluster: the request had no effect."""
     return isinstance(error, Refused) and str(error).startswith(_REFUSAL)
+
+
+def was_silent(error: ClientError) -> bool:
+    """Return True if the server took the connection and then nothing, or did not reply in time."""
+    return isinstance(error, ConnectionLost) and isinstance(error.__context__, TooSlow)
 
 
 class Cluster:
@@ -55,8 +64,8 @@ class Search:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        known = [cluster.leader] if cluster.leader is not None else []
-        self._left = deque([*known, *cluster.members])
+        leader = cluster.leader  # read once: other threads search, too
+        self._left = deque([*([] if leader is None else [leader]), *cluster.members])
         self._asked: set[Address] = set()
         self._redirects = 0
         self._errors: list[tuple[Address, ClientError]] = []

@@ -7,6 +7,8 @@ import socket
 from contextlib import suppress
 
 RECEIVE_BYTES = 65_536
+SHIELD_S = 5.0
+"""The time for which a cancellation waits for the reply to a request that ends an item or a job."""
 
 
 def is_quiet(raw: socket.socket) -> bool:
@@ -22,11 +24,19 @@ def shut_down(raw: socket.socket) -> None:
         raw.shutdown(socket.SHUT_RDWR)
 
 
-def took_nothing(timeout_s: float) -> TimeoutError:
+class TooSlow(TimeoutError):
+    """The server was too slow, for a time-out of the client. Its message says at what."""
+
+
+class NoAnswer(TooSlow):
+    """A reply that does not come. The transport may go on to wait for it."""
+
+
+def took_nothing(timeout_s: float) -> TooSlow:
     """Return the error of a request that the server does not receive."""
-    return TimeoutError(f"the server took nothing for {timeout_s:g} s")
+    return TooSlow(f"the server took nothing for {timeout_s:g} s")
 
 
-def no_answer(timeout_s: float) -> TimeoutError:
+def no_answer(timeout_s: float) -> NoAnswer:
     """Return the error of a reply that does not come."""
-    return TimeoutError(f"no answer for {timeout_s:g} s")
+    return NoAnswer(f"no answer for {timeout_s:g} s")

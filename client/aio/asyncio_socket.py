@@ -114,6 +114,9 @@ class AsyncioSocket(asyncio.Protocol):
             return True
         return self._readable is not None and bool(self._readable.poll(0))  # the loop has not read the bytes yet
 
+    def note_unused(self) -> None:
+        """Do nothing: a cancelled call leaves no trace."""
+
     async def close(self) -> None:
         if os.getpid() != self._process or self._transport is None:
             return  # the loop's epoll is shared with the parent: leave it alone

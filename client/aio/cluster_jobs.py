@@ -81,12 +81,11 @@ class ClusterJobs(Jobs):
     async def _one(self, request: WorkqRequest, what: str, id: str = "", wait_s: float = 0) -> JobReply:
         if os.getpid() != self._process:
             self._reset_connections()  # the connections are the parent's
-        if not self._turn.acquire():
-            raise Busy(BUSY)
         until_s = time.monotonic() + wait_s
 
-        async def ask(address: Address) -> JobReply:
+        async def ask(address: Address, patience_s: float) -> JobReply:
             jobs = await self._jobs_at(address)
+            jobs._connection.limit_answers(patience_s)
             left_s = max(0.0, until_s - time.monotonic())
             wait_ms = math.ceil(left_s * 1000)
             if isinstance(request, LeaseJob):
@@ -101,13 +100,21 @@ class ClusterJobs(Jobs):
         def may_go_on(error: ClientError) -> bool:
             return not self._is_closed and may_search_on(error, may_repeat)
 
+        turn, hold = self._turn, object()
         try:
-            return (await ask_leader(self._cluster, ask, may_go_on, self._leader_wait_s))[0]
+            if not turn.acquire(hold):
+                raise Busy(BUSY)
+            reply = (await ask_leader(self._cluster, ask, may_go_on, self._leader_wait_s))[0]
+            turn.end(hold)
+            return reply
         except ConnectionLost as lost:
             lost.job_id = id
             raise
         finally:
-            self._turn.end()
+            try:
+                turn.end(hold)
+            finally:
+                turn.end(hold)  # in case an exception came first
 
     async def _jobs_at(self, address: Address) -> Jobs:
         """Return the connection to a member, a new one if it was lost. Raises ConnectionLost after `close`."""

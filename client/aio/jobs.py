@@ -12,7 +12,6 @@ from datetime import datetime
 
 from staniel.client.aio.closing import Connecting
 from staniel.client.aio.connection import Connection, ConnectionState
-from staniel.client.aio.transport import shielded
 from staniel.client.errors import ConnectionLost, NoJob
 from staniel.client.headers import Tracing, split_job, with_headers
 from staniel.client.job_messages import (
@@ -76,9 +75,11 @@ class Jobs(Connecting):
 
     async def connect(self) -> None:
         """Connect, unless that is done. Raises ConnectionLost."""
-        async with self._connection.exchange():
-            if self._connection.state is ConnectionState.NEW:
-                await self._connection.connect(self._connect_timeout_s)
+        await self._connection.in_exchange(self._make_ready)
+
+    async def _make_ready(self) -> None:
+        if self._connection.state is ConnectionState.NEW:
+            await self._connection.connect(self._connect_timeout_s)
 
     @property
     def is_usable(self) -> bool:
@@ -179,8 +180,7 @@ class Jobs(Connecting):
     async def _finish_job(self, job: Job | str, result: bytes, *, success: bool) -> None:
         raw = raw_id(job)
         id = show_id(raw).decode()
-        with shielded():
-            await self._one(FinishJob(raw, result, success), f"id {id}", id)
+        await self._one(FinishJob(raw, result, success), f"id {id}", id)
 
     # look
 
@@ -230,7 +230,7 @@ class Jobs(Connecting):
         try:
             if self._connection.state is ConnectionState.NEW:
                 await self.connect()
-            reply = await self._connection.request(request, wait_s)
+            reply = await self._connection.request(request, wait_s, is_shielded=isinstance(request, FinishJob))
         except ConnectionLost as lost:
             lost.job_id = id
             raise

@@ -47,7 +47,7 @@ class MultiClient(Closing):
         self,
         servers: Sequence[Address],
         *,
-        cluster: bool = False,
+        cluster: bool | Cluster = False,
         leader_wait_s: float = 5,
         repeat_unknown: bool = False,
         tls: ssl.SSLContext | None = None,
@@ -62,14 +62,17 @@ class MultiClient(Closing):
 
         With `cluster`, they are the members of one cluster: the client asks the one that leads, finds it by the
         refusals of the others, and remembers it. If none leads, it searches for `leader_wait_s` before NoLeader is
-        raised.
+        raised. Clients that are given the same Cluster know the leader that one of them has found.
 
         If it is unknown whether an item was stored, a put raises ConnectionLost; with `repeat_unknown` the item is put
         on the next server, and may be there twice. The other arguments are those of Client, for all servers, and for a
         leader that a server names. Raises ValueError as Client does, and for no server, or one that is named twice.
         """
         self._servers = Servers([(host, port) for host, port in servers], chance)
-        self._cluster = Cluster(self._servers.addresses, chance) if cluster else None
+        if isinstance(cluster, Cluster):
+            self._cluster: Cluster | None = cluster
+        else:
+            self._cluster = Cluster(self._servers.addresses, chance) if cluster else None
         if not leader_wait_s >= 0:
             raise ValueError(f"a wait is a number of seconds from 0 up: leader_wait_s is {leader_wait_s}")
         self._leader_wait_s = leader_wait_s
@@ -96,15 +99,23 @@ class MultiClient(Closing):
         self._process = os.getpid()
         self._clients: dict[Address, Client] = {}
         self._turn = Turn()
+        self._asked: Client | None = None
+        """The client that was asked last."""
         self._is_closed = False
 
     @property
     def is_reusable(self) -> bool:
         """True if no item is open and no request is under way; lost connections are made again."""
-        if self._is_closed or os.getpid() != self._process or not self._turn.acquire():
+        if self._is_closed or os.getpid() != self._process:
             return False
-        self._turn.end()
-        return not any(client._open for client in self._clients.values())
+        hold = object()
+        try:
+            return self._turn.acquire(hold) and not any(client._open for client in list(self._clients.values()))
+        finally:
+            try:
+                self._turn.end(hold)
+            finally:
+                self._turn.end(hold)  # in case an exception came first
 
     async def _drop_lost(self) -> None:
         """Close the connections that cannot be used any more, so that the next request makes others."""
@@ -182,24 +193,25 @@ class MultiClient(Closing):
         in Client.reserve, on the server that it came from.
         """
         item = await self.open(queue, wait_s=wait_s)
-        if item is None:
-            yield None
-            return
-        client = self._clients[item.server]
-        mine = item.known_as
+        client = None
         try:
+            if item is None:
+                yield None
+                return
+            client, mine = self._clients[item.server], item.known_as
             if self._tracing is not None and isinstance(mine, ItemWithHeaders):
                 with self._tracing.processing(mine.queue, mine):
                     yield item
             else:
                 yield item
-        except BaseException:
             if client._holds(mine):  # else the block has ended it
-                await client._hand_back(mine)
+                async with self._told_of(item):
+                    await client._confirm_at_end(mine.queue, mine)
+        except BaseException:
+            client = client or (self._clients.get(item.server) if item is not None else None)
+            if item is not None and client is not None and client._holds(item.known_as):
+                await client._hand_back(item.known_as)
             raise
-        if client._holds(mine):
-            async with self._told_of(item):
-                await client._confirm_at_end(mine.queue, mine)
 
     async def next_items(
         self, queue: Queues, max_items: int, *, wait_s: float = 0, confirm: Sequence[ServerItem] = ()
@@ -211,19 +223,18 @@ class MultiClient(Closing):
         `confirm` that are not open any more, also because their connection was lost. If ConnectionLost is raised,
         each of `confirm` is done or will be delivered again.
         """
-        self._take_turn()
-        try:
+
+        async def ask(client: Client, turn_s: float) -> list[Item] | None:
+            return (await client.next_items(queue, max_items, wait_s=turn_s)).items or None
+
+        async def work() -> ServerBatch:
             not_open = await self._confirm_together(queue, confirm)
             if max_items <= 0:
                 return ServerBatch([], not_open)
-
-            async def ask(client: Client, turn_s: float) -> list[Item] | None:
-                return (await client.next_items(queue, max_items, wait_s=turn_s)).items or None
-
             items, server = await self._first(wait_s, ask) or ([], ("", 0))
             return ServerBatch([_of_server(item, server) for item in items], not_open)
-        finally:
-            self._turn.end()
+
+        return await self._in_turn(work, opens=True)
 
     async def _confirm_together(self, queue: Queues, items: Sequence[ServerItem]) -> list[ServerItem]:
         """Confirm items, those of each server in one round trip, and return those that were not open any more. Raises
@@ -376,10 +387,28 @@ class MultiClient(Closing):
         if self._is_closed:
             raise ConnectionLost("closed by this program", Outcome.NOT_DONE)
 
-    def _take_turn(self) -> None:
+    async def _in_turn(self, work: Callable[[], Awaitable[ValueT]], *, opens: bool = False) -> ValueT:
+        """Return the result of `work`, while no other call uses this client. If that is cut off and may have opened
+        items that the program does not get, close the connection that has them. Raises Busy.
+        """
         self._check_usable()
-        if not self._turn.acquire():
-            raise Busy(BUSY)
+        turn, hold = self._turn, object()
+        try:
+            if not turn.acquire(hold):
+                raise Busy(BUSY)
+            self._asked = None
+            result = await work()
+            turn.end(hold)
+            return result
+        except BaseException as error:
+            if opens and turn.is_held_by(hold) and self._asked is not None and not isinstance(error, ClientError):
+                await self._asked.close()
+            raise
+        finally:
+            try:
+                turn.end(hold)
+            finally:
+                turn.end(hold)  # in case an exception came first
 
     async def _client(self, address: Address) -> Client:
         if self._is_closed:  # meanwhile
@@ -390,6 +419,7 @@ class MultiClient(Closing):
             client = None
         if client is None:
             client = self._clients[address] = self._make(address)
+        self._asked = client
         return client
 
     async def _ask(self, address: Address, ask: Ask[ValueT]) -> ValueT:
@@ -419,8 +449,10 @@ class MultiClient(Closing):
         once what a request raised that may not be repeated.
         """
 
-        async def ask_at(address: Address) -> ValueT:
-            return await ask(await self._client(address))
+        async def ask_at(address: Address, patience_s: float) -> ValueT:
+            client = await self._client(address)
+            client._connection.limit_answers(patience_s)
+            return await ask(client)
 
         def may_go_on(error: ClientError) -> bool:
             return not self._is_closed and may_search_on(error, may_repeat)
@@ -429,8 +461,8 @@ class MultiClient(Closing):
 
     async def _on_one(self, ask: Ask[ValueT], repeat_unknown: bool, key: str = "") -> ValueT:
         """Ask servers in turn until one has done it. Raises the first error that says more than a lost server."""
-        self._take_turn()
-        try:
+
+        async def work() -> ValueT:
             if self._cluster is not None:
                 return (await self._on_leader(self._cluster, ask, lambda lost: _is_undone(lost) or repeat_unknown))[0]
             errors: list[ClientError] = []
@@ -444,19 +476,19 @@ class MultiClient(Closing):
                     errors.append(error)
                     addresses += [] if key else self._followers_beside(addresses, error)
             raise _worst(errors)
-        finally:
-            self._turn.end()
+
+        return await self._in_turn(work)
 
     async def _read(
         self, queue: Queues, wait_s: float, ask: Callable[[Client, float], Awaitable[Item | None]]
     ) -> ServerItem | None:
         """Return the first item that a server has for `ask`."""
-        self._take_turn()
-        try:
+
+        async def work() -> ServerItem | None:
             found = await self._first(wait_s, ask)
             return None if found is None else _of_server(*found)
-        finally:
-            self._turn.end()
+
+        return await self._in_turn(work, opens=True)
 
     async def _first(
         self, wait_s: float, ask: Callable[[Client, float], Awaitable[ValueT | None]]
@@ -516,8 +548,8 @@ class MultiClient(Closing):
         """Ask every server, including those that are set aside. `in_part`: an error counts only if all have one. Of a
         cluster every member is asked, whether it leads or not.
         """
-        self._take_turn()
-        try:
+
+        async def work() -> list[tuple[Address, ValueT]]:
             values: list[tuple[Address, ValueT]] = []
             errors: list[ClientError] = []
             for address in self._servers.addresses:
@@ -531,8 +563,8 @@ class MultiClient(Closing):
             if errors and not (in_part and values):
                 raise errors[0]
             return values
-        finally:
-            self._turn.end()
+
+        return await self._in_turn(work)
 
 
 def _located(

@@ -69,20 +69,27 @@ class Lending(Closing, Generic[LentT]):
             self._reset_connections()
             for idle in before:
                 await idle.close()  # this process's descriptor alone: the connection is the parent's
-        places = self._places
-        if not await places.acquire(wait_s):
-            if places.is_over:
-                raise ValueError("the pool is closed; make another")
-            raise Busy(f"all {self._max_clients} clients of the pool are lent, and none came back in {wait_s:g} s")
+        places, hold = self._places, object()
         try:
+            if not await places.acquire(hold, wait_s):
+                if places.is_over:
+                    raise ValueError("the pool is closed; make another")
+                raise Busy(f"all {self._max_clients} clients of the pool are lent, and none came back in {wait_s:g} s")
             client = await self._borrow()
             try:
                 await self._get_ready(client)
                 yield client
             finally:
-                await self._take_back(client)
+                try:
+                    await self._take_back(client)
+                except BaseException:
+                    await client.close()
+                    raise
         finally:
-            places.give_back()
+            try:
+                places.give_back(hold)
+            finally:
+                places.give_back(hold)  # in case an exception came first
 
     async def _borrow(self) -> LentT:
         while True:
@@ -181,12 +188,12 @@ class ClusterPool(Lending[MultiClient]):
         tracing: Tracing | None = None,
     ) -> None:
         """Prepare a pool; nothing is sent yet. Raises ValueError as MultiClient does, and for `max_clients` below 1."""
-        cluster = Cluster([(host, port) for host, port in members], chance) if members else None
+        cluster = Cluster([(host, port) for host, port in members], chance) if members else True
 
         def make() -> MultiClient:
-            client = MultiClient(
+            return MultiClient(
                 members,
-                cluster=True,
+                cluster=cluster,
                 leader_wait_s=leader_wait_s,
                 repeat_unknown=repeat_unknown,
                 tls=tls,
@@ -197,8 +204,6 @@ class ClusterPool(Lending[MultiClient]):
                 answer_timeout_s=answer_timeout_s,
                 tracing=tracing,
             )
-            client._cluster = cluster
-            return client
 
         super().__init__(make, max_clients)
 

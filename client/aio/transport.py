@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections import deque
 from collections.abc import Awaitable
 from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
@@ -42,9 +41,12 @@ class Transport(Protocol):
         `is_quiet`, made for each request. With TLS a readable socket is no proof.
         """
 
+    def note_unused(self) -> None:
+        """Note that no call of this transport is under way, though one may have been cut off."""
+
     async def close(self) -> None:
         """Close at once, without waiting for the server. In a forked process, the connection belongs to the parent, and
-        stays open.
+        stays open. May be called again.
         """
 
 
@@ -85,6 +87,9 @@ class StreamTransport:
     def has_unasked(self) -> bool:
         return False
 
+    def note_unused(self) -> None:
+        """Do nothing: a cancelled call of a stream leaves no trace."""
+
     async def close(self) -> None:
         if os.getpid() == self._process:  # a loop's epoll is shared with the parent: leave it alone
             shut_down(self._stream.extra(SocketAttribute.raw_socket))
@@ -118,80 +123,92 @@ def _as_os_error(error: Exception) -> OSError:
 
 
 class Turn:
-    """The right to use a connection, which one task at a time has."""
+    """The right to use a connection, which one call at a time has. A call takes it with an object of its own, its
+    hold: whoever has the hold can tell whether the turn was taken, and `end` may be called twice.
+    """
 
     def __init__(self) -> None:
-        self._is_taken = False
+        self._hold: object | None = None
         self._over: anyio.Event | None = None
 
-    def acquire(self) -> bool:
+    def acquire(self, hold: object) -> bool:
         """Take the turn if it is free. Return False if it is not."""
-        if self._is_taken:
-            return False
-        self._is_taken = True
-        return True
+        if self._hold is None:
+            self._hold = hold
+            return True
+        return False
 
-    async def wait(self, timeout_s: float) -> bool:
+    def is_held_by(self, hold: object) -> bool:
+        return self._hold is hold
+
+    async def wait(self, hold: object, timeout_s: float) -> bool:
         """Wait for the turn and take it. Return False if it does not come in time."""
         with anyio.move_on_after(timeout_s):
-            while not self.acquire():
+            while not self.acquire(hold):
                 if self._over is None:
                     self._over = anyio.Event()
                 await self._over.wait()
             return True
-        return False
+        return self.acquire(hold)
 
-    def end(self) -> None:
-        self._is_taken = False
-        if self._over is not None:
-            self._over.set()
-            self._over = None
+    def end(self, hold: object) -> None:
+        """Give the turn back, if this hold has it."""
+        if self._hold is hold:
+            self._hold = None
+            if self._over is not None:
+                self._over.set()
+                self._over = None
 
 
 class Places:
-    """The places of a pool. `is_over` once the pool is closed; then no further place is given."""
+    """The places of a pool, each taken with a hold, like a turn. `is_over` once the pool is closed; then no further
+    place is given.
+    """
 
     def __init__(self, count: int) -> None:
         self.is_over = False
-        self._free = count
-        self._waiting: deque[anyio.Event] = deque()
+        self._count = count
+        self._holds: set[object] = set()
+        self._waiting: dict[object, anyio.Event] = {}
 
-    async def acquire(self, timeout_s: float) -> bool:
+    @property
+    def free(self) -> int:
+        return self._count - len(self._holds)
+
+    async def acquire(self, hold: object, timeout_s: float) -> bool:
         """Take a place, in the order of those who wait. Return False if none becomes free in time."""
-        if self.is_over or (self._free and not self._waiting):
-            return self._take_free()
-        given = anyio.Event()
-        self._waiting.append(given)
+        if self.is_over or (self.free and not self._waiting):
+            return self._take_free(hold)
+        given = self._waiting[hold] = anyio.Event()
         try:
             with anyio.move_on_after(timeout_s):
                 await given.wait()
-        except BaseException:
-            if given not in self._waiting and not self.is_over:
-                self.give_back()  # it came with the cancellation
-            raise
         finally:
-            if given in self._waiting:
-                self._waiting.remove(given)
-        return given.is_set() and not self.is_over
+            self._waiting.pop(hold, None)
+        return self._take_free(hold)
 
-    def _take_free(self) -> bool:
-        if self.is_over:
-            return False
-        self._free -= 1
-        return True
+    def _take_free(self, hold: object) -> bool:
+        """Return True if this hold has been given a place, or gets a free one."""
+        if not self.is_over and self.free:
+            self._holds.add(hold)
+        return not self.is_over and hold in self._holds
 
-    def give_back(self) -> None:
-        """Give a place back, to the task that has waited longest."""
-        if self._waiting:
-            self._waiting.popleft().set()
-        else:
-            self._free += 1
+    def give_back(self, hold: object) -> None:
+        """Give a place back, if this hold has one, to the task that has waited longest."""
+        if hold not in self._holds:
+            return
+        self._holds.discard(hold)
+        for next_hold, given in self._waiting.items():
+            if next_hold not in self._holds:
+                self._holds.add(next_hold)
+                given.set()
+                return
 
     def end(self) -> None:
         """Give no further place, and tell those who wait."""
         self.is_over = True
-        while self._waiting:
-            self._waiting.popleft().set()
+        for given in self._waiting.values():
+            given.set()
 
 
 def shielded() -> AbstractContextManager[object]:

@@ -93,6 +93,9 @@ class TrioSocket:
     def has_unasked(self) -> bool:
         return bool(self._readable.poll(0))
 
+    def note_unused(self) -> None:
+        """Do nothing: a cancelled call leaves no trace."""
+
     async def close(self) -> None:
         if os.getpid() == self._process:
             self._is_closed = True

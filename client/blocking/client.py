@@ -104,15 +104,22 @@ class Client(Connecting):
 
     def connect(self) -> None:
         """Connect and log in, unless that is done. Raises ConnectionLost, Refused if the server rejects `user`."""
-        with self._connection.exchange():
-            if self._connection.state is not ConnectionState.NEW:
-                return
-            self._connection.connect(self._connect_timeout_s)
-            if self._login is not None:
-                self._log_in(self._login)
-            if self._name is not None:
-                self._connection.send((self._name,))
-                self._connection.receive()  # a server that knows no names refuses it, and serves all the same
+        try:
+            self._connection.in_exchange(self._make_ready)
+        except ConnectionLost as lost:
+            lost.outcome = Outcome.NOT_DONE  # of the request that needs the connection
+            raise
+
+    def _make_ready(self) -> None:
+        connection = self._connection
+        if connection.state is not ConnectionState.NEW:
+            return
+        connection.connect(self._connect_timeout_s)
+        if self._login is not None:
+            self._log_in(self._login)
+        if self._name is not None:
+            connection.send((self._name,))
+            connection.receive()  # a server that knows no names refuses it, and serves all the same
 
     @property
     def is_reusable(self) -> bool:
@@ -171,7 +178,14 @@ class Client(Connecting):
         connection = self._connection
         if connection.state is NEW:
             self.connect()
-        reply = connection.ask(request, text, read_stored)
+        hold = object()
+        try:
+            connection.begin_exchange(hold)
+            reply = connection.ask(request, text, read_stored)
+            connection.end_exchange(hold)
+        except BaseException as error:
+            connection.leave_exchange(hold, error)
+            raise
         return PUT_STORED if reply is STORED else put_outcome(reply, queue)
 
     def put_many(
@@ -193,16 +207,20 @@ class Client(Connecting):
             self.connect()
         failed: dict[int, Full | Refused] = {}
         answered = 0
+
+        def put_all() -> None:
+            nonlocal answered, failed
+            for chunk in chunks_of(requests):
+                self._connection.send(chunk)
+                until = answered + len(chunk)
+                while answered < until:
+                    replies = self._connection.receive_some()
+                    if replies.count(Answer.STORED) < len(replies):
+                        failed |= refusals_of(replies, queue, answered)
+                    answered += len(replies)
+
         try:
-            with self._connection.exchange():
-                for chunk in chunks_of(requests):
-                    self._connection.send(chunk)
-                    until = answered + len(chunk)
-                    while answered < until:
-                        replies = self._connection.receive_some()
-                        if replies.count(Answer.STORED) < len(replies):
-                            failed |= refusals_of(replies, queue, answered)
-                        answered += len(replies)
+            self._connection.in_exchange(put_all)
         except ConnectionLost as lost:
             lost.answered, lost.refused = answered, failed
             raise
@@ -219,10 +237,21 @@ class Client(Connecting):
         """
         if self._open:
             self._check_ids(queue)
-        item = self._fetch(queue, wait_s, open=True)
-        if item is not None:
-            self._confirm_at_end(queue if isinstance(queue, str) else item.queue, item)
-        return item
+        request, text = _reading(queue, wait_s, open=True)
+        connection = self._connection
+        if connection.state is NEW:
+            self.connect()
+        hold = object()
+        try:
+            connection.begin_exchange(hold)
+            item = self._item_of(connection.ask(request, text, read_item, wait_s))
+            if item is not None:
+                self._confirm_read(queue if isinstance(queue, str) else item.queue, item)
+            connection.end_exchange(hold)
+            return item
+        except BaseException as error:
+            connection.leave_exchange(hold, error)
+            raise
 
     def peek(self, queue: Queues, *, wait_s: float = 0) -> Item | None:
         """Return the next item and leave it in the queue. Another client may take it at any moment."""
@@ -238,22 +267,21 @@ class Client(Connecting):
         reply to the confirm, ConnectionLost has the `item`. Raises NotOpen at the end if the item has timed out.
         """
         item = self.open(queue, wait_s=wait_s)
-        if item is None:
-            yield None
-            return
-        name = queue if isinstance(queue, str) else item.queue
         try:
+            if item is None:
+                yield None
+                return
             if self._tracing is not None and isinstance(item, ItemWithHeaders):
-                with self._tracing.processing(name, item):
+                with self._tracing.processing(_name_read(queue, item), item):
                     yield item
             else:
                 yield item
+            if self._open.get((_name_read(queue, item), item.id)) is item:
+                self._confirm_at_end(_name_read(queue, item), item)
         except BaseException:
-            if self._open.get((name, item.id)) is item:
+            if item is not None and self._open.get((_name_read(queue, item), item.id)) is item:
                 self._hand_back(item)
             raise
-        if self._open.get((name, item.id)) is item:
-            self._confirm_at_end(name, item)
 
     def open(self, queue: Queues, *, wait_s: float = 0) -> Item | None:
         """Open the next item, None if none comes within `wait_s`. End it with `confirm` or `abort`. Several queues are
@@ -264,10 +292,7 @@ class Client(Connecting):
         """
         if self._open:
             self._check_ids(queue)
-        item = self._fetch(queue, wait_s, open=True)
-        if item is not None:
-            self._open[queue if isinstance(queue, str) else item.queue, item.id] = item
-        return item
+        return self._fetch(queue, wait_s, open=True)
 
     def next_items(self, queue: Queues, max_items: int, *, wait_s: float = 0, confirm: Sequence[Item] = ()) -> Batch:
         """Confirm items and open the next ones, at most `max_items`, in one round trip: for workers.
@@ -280,7 +305,8 @@ class Client(Connecting):
         names = (queue,) if isinstance(queue, str) else queue
         if any(number is None and name in names for name, number in self._open):
             raise RuntimeError(f"several items of {', '.join(names)} cannot be open, {NO_IDS}")
-        batch, error = Batch([], [item for item in confirm if not self._holds(item)]), None
+        batch = Batch([], [item for item in confirm if not self._holds(item)])
+        error: Error | None = None
         confirm = [item for item in confirm if item not in batch.not_open]
         waiting = fetch_request(queue, wait_s, open=True)
         further = fetch_request(queue, 0, open=True)
@@ -289,7 +315,9 @@ class Client(Connecting):
             requests += [waiting, *[further] * (max_items - 1)]
         if self._connection.state is ConnectionState.NEW:
             self.connect()
-        with self._connection.exchange():
+
+        def exchange() -> Batch:
+            nonlocal error
             self._connection.send(requests)
             for item in confirm:
                 reply = self._connection.receive()
@@ -307,9 +335,11 @@ class Client(Connecting):
                     batch.items.append(item)
                 elif isinstance(reply, Error):
                     error = reply
-        if error is not None and not batch.items:
-            raise refused(error)
-        return batch
+            if error is not None and not batch.items:
+                raise refused(error)
+            return batch
+
+        return self._connection.in_exchange(exchange)
 
     def confirm(self, item: Item) -> None:
         """Close an open item: it is done, and gone for good.
@@ -318,12 +348,12 @@ class Client(Connecting):
         is in use elsewhere, and leaves the item open. If no answer comes, ConnectionLost has the `item`: it is done,
         or it will be delivered again, which is certain if the connection was lost before (the outcome NOT_DONE).
         """
-        self._end(item, *_confirmation(item.queue, item))
+        self._end(item, *_confirmation(item.queue, item), is_shielded=True)
 
     def abort(self, item: Item) -> None:
         """Hand an open item back to the head of its queue. Raises NotOpen if it is not open any more."""
         request = _abortion(item)
-        self._end(item, request, encode(request))
+        self._end(item, request, encode(request), is_shielded=False)
 
     def extend(self, item: Item) -> None:
         """Let the time of an open item begin again, where the queue has an `open_transaction_timeout`.
@@ -354,16 +384,22 @@ class Client(Connecting):
         request = Monitor(queue.encode("latin-1"), queue, milliseconds(wait_s), max_items)
         if self._connection.state is ConnectionState.NEW:
             self.connect()
-        with self._connection.exchange():
-            self._connection.send((request,))
-            items = Monitoring(self._connection, math.ceil(wait_s), has_headers=self._tracing is not None)
+        connection, hold = self._connection, object()
+        try:
+            connection.begin_exchange(hold)
+            connection.send((request,))
+            items = Monitoring(connection, math.ceil(wait_s), has_headers=self._tracing is not None)
             try:
                 yield items
                 items.drain()
                 self._confirm_monitored(queue, items)
             except BaseException:
-                self._connection.close("closed because a monitor was cut off")
+                connection.close("closed because a monitor was cut off")
                 raise
+            connection.end_exchange(hold)
+        except BaseException as error:
+            connection.leave_exchange(hold, error)
+            raise
 
     # the rest
 
@@ -403,16 +439,24 @@ class Client(Connecting):
         return reply
 
     def _fetch(self, queue: Queues, wait_s: float, *, open: bool = False, peek: bool = False) -> Item | None:
-        request: Request
-        if open and isinstance(queue, str):  # the usual case, in fewer steps
-            request, text = open_request(queue, milliseconds(wait_s) if wait_s else 0)
-        else:
-            request = fetch_request(queue, wait_s, open=open, peek=peek)
-            text = encode(request)
+        request, text = _reading(queue, wait_s, open=open, peek=peek)
         connection = self._connection
         if connection.state is NEW:
             self.connect()
-        reply = connection.ask(request, text, read_item, wait_s)
+        hold = object()
+        try:
+            connection.begin_exchange(hold)
+            item = self._item_of(connection.ask(request, text, read_item, wait_s))
+            if open and item is not None:
+                self._open[_name_read(queue, item), item.id] = item
+            connection.end_exchange(hold)
+            return item
+        except BaseException as error:
+            connection.leave_exchange(hold, error)
+            raise
+
+    def _item_of(self, reply: Reply) -> Item | None:
+        """Return the item that was read, None if there is none. Raises Refused."""
         if isinstance(reply, Item):
             return reply if self._tracing is None else split(reply)
         if isinstance(reply, Error):
@@ -441,15 +485,20 @@ class Client(Connecting):
         if not self._holds(item):
             raise NotOpen(f"this client has no item {name[1]} of {name[0]} open", item)
 
-    def _end(self, item: Item, request: Request, text: bytes) -> None:
+    def _end(self, item: Item, request: Request, text: bytes, *, is_shielded: bool) -> None:
         """End an open item at once."""
         self._must_hold(item)
+        connection, hold = self._connection, object()
         try:
-            reply = in_shield(self._connection.ask(request, text, read_deleted))
-        except ConnectionLost as lost:
-            lost.item = item
+            connection.begin_exchange(hold)
+            reply = connection.ask(request, text, read_deleted, is_shielded=is_shielded)
+            self._learn_end(_name_of(item)[0], item, reply)
+            connection.end_exchange(hold)
+        except BaseException as error:
+            if isinstance(error, ConnectionLost):
+                error.item = item
+            connection.leave_exchange(hold, error)
             raise
-        self._learn_end(_name_of(item)[0], item, reply)
 
     def _learn_end(self, queue: str, item: Item, reply: Reply) -> None:
         """Forget an item that has ended. Raises NotOpen, Refused."""
@@ -463,6 +512,25 @@ class Client(Connecting):
         """Confirm the item when the client is free. If that is not possible, close the connection: otherwise the item
         would stay open.
         """
+        connection, hold = self._connection, object()
+        try:
+            with shielded():
+                connection.begin_in_turn(hold, SETTLE_SECONDS)
+            self._confirm_read(queue, item)
+            connection.end_exchange(hold)
+        except Busy as busy:
+            connection.close("closed because an item could not be confirmed in time")
+            lost = ConnectionLost(f"the client was not free for {SETTLE_SECONDS:g} s", Outcome.NOT_DONE)
+            lost.item = item
+            raise lost from busy
+        except BaseException as error:
+            if isinstance(error, ConnectionLost):
+                error.item = item
+            connection.leave_exchange(hold, error)
+            raise
+
+    def _confirm_read(self, queue: str, item: Item) -> None:
+        """Confirm an item within an exchange, or close the connection."""
         request: Request
         if item.id is not None:  # the usual case
             request, head = confirm_head(queue)
@@ -471,11 +539,6 @@ class Client(Connecting):
             request, text = _confirmation(queue, item)
         try:
             reply = in_shield(self._connection.ask(request, text, read_deleted, 0, SETTLE_SECONDS))
-        except Busy as busy:
-            self._connection.close("closed because an item could not be confirmed in time")
-            lost = ConnectionLost(f"the client was not free for {SETTLE_SECONDS:g} s", Outcome.NOT_DONE)
-            lost.item = item
-            raise lost from busy
         except ConnectionLost as lost:
             lost.item = item
             raise
@@ -495,8 +558,10 @@ class Client(Connecting):
                 self._open.pop(_name_of(item), None)
                 if isinstance(reply, Error):
                     self._connection.close("closed to hand an item back")
-        except (ConnectionLost, Busy):
+        except BaseException as error:
             self._connection.close("closed to hand an item back")
+            if not isinstance(error, (ConnectionLost, Busy)):
+                raise
 
     def _confirm_monitored(self, queue: str, items: Monitoring) -> None:
         """Confirm the items of a monitor that its loop was given."""
@@ -508,6 +573,19 @@ class Client(Connecting):
                     raise refused(reply)
             if items.left_over:
                 self._connection.close("closed to hand back what a monitor was not asked for")
+
+
+def _reading(queue: Queues, wait_s: float, *, open: bool = False, peek: bool = False) -> tuple[Request, bytes]:
+    """Return the request for an item, and its bytes. Raises ValueError."""
+    if open and isinstance(queue, str):  # the usual case, in fewer steps
+        return open_request(queue, milliseconds(wait_s) if wait_s else 0)
+    request = fetch_request(queue, wait_s, open=open, peek=peek)
+    return request, encode(request)
+
+
+def _name_read(queue: Queues, item: Item) -> str:
+    """Return the name of the queue that an item was read from, as the program has written it."""
+    return queue if isinstance(queue, str) else item.queue
 
 
 def _name_of(item: Item) -> tuple[str, int | None]:

@@ -3,21 +3,36 @@
 
 An interrupted exchange closes the connection, because the rest of its reply would be read as the reply to the next
 request. `client.py` and `jobs.py` interpret replies.
+
+A signal's handler may raise at any line. So each exchange has a token of its own, its hold: `leave_exchange` knows by
+it whether the exchange has the turn, also if the call that took it or gave it back was cut off. What a reply means for
+the client is noted before `end_exchange`: so no reply is lost on a connection that stays open.
+
+    hold = object()
+    try:
+        connection.begin_exchange(hold)
+        ...
+        connection.end_exchange(hold)
+    except BaseException as error:
+        connection.leave_exchange(hold, error)
+        raise
 """
 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Generic, NoReturn, cast
+from typing import Generic, NoReturn, TypeVar, cast
 
-from staniel.client.blocking.transport import Transport, Turn, open_transport, shielded
-from staniel.client.errors import Busy, ConnectionLost, Outcome
+from staniel.client.blocking.transport import Transport, Turn, in_shield, open_transport, shielded
+from staniel.client.errors import Busy, ClientError, ConnectionLost, Outcome
 from staniel.client.forks import FORKS
+from staniel.client.sockets import SHIELD_S, NoAnswer, TooSlow, no_answer
 from staniel.client.talk import ReplyT, RequestT, Talk
 from staniel.protocol.client.replies import ProtocolViolation
+
+ValueT = TypeVar("ValueT")
 
 BUSY = "another thread is using this client; give each thread one of its own"
 FORKED = "this process was forked after the client had connected; make a client in each process"
@@ -29,7 +44,7 @@ class ConnectionState(Enum):
     CLOSED = "closed"  # for ever; `why` says the reason
 
 
-_OPEN = ConnectionState.OPEN
+_OPEN, _NOT_DONE = ConnectionState.OPEN, Outcome.NOT_DONE  # found in fewer steps
 CUT_OFF = "closed because a request was cut off before its answer"
 
 
@@ -48,15 +63,19 @@ class Connection(Generic[RequestT, ReplyT]):
         self.transport: Transport | None = None
         self._address = address
         self._tls = tls
-        self._answer_timeout_s = answer_timeout_s
+        self._answer_timeout_s = self._answer_timeout_s_max = answer_timeout_s
         self._turn = Turn()
         self._conversation = conversation
         self._replies: list[ReplyT | ProtocolViolation] = []
         self._outcome = Outcome.NOT_DONE
+        self._is_touched = False
+        """True if the present exchange has used the socket."""
         self._forks = FORKS.count
 
     def connect(self, timeout_s: float) -> None:
-        """Connect. Raises ConnectionLost if no server listens there or its certificate is not accepted."""
+        """Connect, within an exchange. Raises ConnectionLost if no server listens there or its certificate is not
+        accepted.
+        """
         host, port = self._address
         try:
             self.transport = open_transport(host, port, self._tls, timeout_s)
@@ -66,58 +85,130 @@ class Connection(Generic[RequestT, ReplyT]):
         if self.state is ConnectionState.CLOSED:  # meanwhile, by another thread
             self.transport.close()
             raise ConnectionLost(self.why, Outcome.NOT_DONE)
+        self._is_touched = True
         self._forks = FORKS.count
         self.state = ConnectionState.OPEN
 
-    def begin_exchange(self) -> None:
-        """Begin an exchange. Raises ConnectionLost if the connection is closed, Busy during another exchange."""
-        if self.state is ConnectionState.NEW:
-            self._forks = FORKS.count  # nothing is open yet that could belong to the parent
-        if self.state is ConnectionState.CLOSED or FORKS.count != self._forks:
-            self._refuse()
-        if not self._turn.acquire():
-            raise Busy(BUSY)
-        self._outcome = Outcome.NOT_DONE
+    def limit_answers(self, seconds: float) -> None:
+        """Wait for replies no longer than this, and no longer than the client was told to."""
+        self._answer_timeout_s = min(seconds, self._answer_timeout_s_max)
 
-    def _refuse(self) -> NoReturn:
-        raise ConnectionLost(self.why if self.state is ConnectionState.CLOSED else FORKED, Outcome.NOT_DONE)
+    # exchanges
+
+    def begin_exchange(self, hold: object) -> None:
+        """Begin an exchange. Raises ConnectionLost if the connection cannot be used, Busy during another exchange."""
+        if self.state is not _OPEN or FORKS.count != self._forks:
+            self._must_be_usable()
+        if not self._turn.acquire(hold):
+            raise Busy(BUSY)
+        self._outcome = _NOT_DONE
+        self._is_touched = False
+
+    def begin_in_turn(self, hold: object, timeout_s: float) -> None:
+        """Begin an exchange when those of others are over. Raises as `begin_exchange`, Busy if others take too long."""
+        if self.state is not _OPEN or FORKS.count != self._forks:
+            self._must_be_usable()
+        if not self._turn.acquire(hold) and not self._turn.wait(hold, timeout_s):
+            raise Busy(BUSY)
+        self._outcome = _NOT_DONE
+        self._is_touched = False
+        if self.state is ConnectionState.CLOSED:  # meanwhile
+            raise ConnectionLost(self.why, Outcome.NOT_DONE)
+
+    def _must_be_usable(self) -> None:
+        """Raise ConnectionLost if the connection is closed, or is one of the process that has forked this one."""
+        if self.state is not ConnectionState.NEW:
+            raise ConnectionLost(self.why if self.state is ConnectionState.CLOSED else FORKED, Outcome.NOT_DONE)
+        if FORKS.count != self._forks:  # one of the parent may have been connecting
+            self._forks, self._turn, self.transport = FORKS.count, Turn(), None
+
+    def end_exchange(self, hold: object) -> None:
+        """End an exchange whose replies have all come."""
+        self._turn.end(hold)
+
+    def leave_exchange(self, hold: object, error: BaseException) -> None:
+        """End an exchange that raised `error`. If it was cut off, or has a request without its reply, close the
+        connection. Do nothing if the exchange had not begun, or was over.
+        """
+        if not self._turn.is_held_by(hold):
+            return
+        try:
+            if self.transport is not None:
+                self.transport.note_unused()
+            if self.state is ConnectionState.NEW:  # cut off while it connected: it can connect again
+                transport, self.transport = self.transport, None
+                if transport is not None:
+                    transport.close()
+            elif self._is_owed or (self._is_touched and not isinstance(error, ClientError)):
+                self.close(CUT_OFF)
+        finally:
+            try:
+                self._turn.end(hold)
+            finally:
+                self._turn.end(hold)  # in case an exception came first
+
+    @property
+    def _is_owed(self) -> bool:
+        """True if a request has no reply, or a reply was not taken."""
+        return bool(self._conversation.unanswered or self._replies)
+
+    def in_exchange(self, work: Callable[[], ValueT]) -> ValueT:
+        """Return the result of `work`, which sends and receives within an exchange."""
+        hold = object()
+        try:
+            self.begin_exchange(hold)
+            result = work()
+            if self._is_owed:
+                self.close(CUT_OFF)
+            self.end_exchange(hold)
+            return result
+        except BaseException as error:
+            self.leave_exchange(hold, error)
+            raise
 
     @property
     def is_at_rest(self) -> bool:
         """True if the connection is open, belongs to this process, has no exchange under way, and nothing unexpected
         was received.
         """
-        if self.state is not ConnectionState.OPEN or FORKS.count != self._forks or not self._turn.acquire():
+        if self.state is not ConnectionState.OPEN or FORKS.count != self._forks:
             return False
+        hold = object()
         try:
-            return self.transport is not None and self.transport.is_quiet
+            return self._turn.acquire(hold) and self.transport is not None and self.transport.is_quiet
         finally:
-            self._turn.end()
+            try:
+                self._turn.end(hold)
+            finally:
+                self._turn.end(hold)  # in case an exception came first
 
-    def end(self) -> None:
-        """End an exchange. If it was interrupted, or a request is unanswered, close the connection."""
+    def request(self, request: RequestT, wait_s: float = 0, *, is_shielded: bool = False) -> ReplyT:
+        """Return the reply to one request, in an exchange of its own. `is_shielded`: see `ask`."""
+        hold = object()
         try:
-            if self._conversation.unanswered or self._replies:
-                self.close(CUT_OFF)
-        finally:
-            self._turn.end()
+            self.begin_exchange(hold)
+            reply = self._answered(request, wait_s + self._answer_timeout_s, is_shielded)
+            self.end_exchange(hold)
+            return reply
+        except BaseException as error:
+            self.leave_exchange(hold, error)
+            raise
 
-    @contextmanager
-    def exchange(self) -> Iterator[None]:
-        """Let the block send and receive."""
-        self.begin_exchange()
+    def request_in_turn(self, request: RequestT, timeout_s: float) -> ReplyT:
+        """Return the reply to one request, when exchanges of others are over. `timeout_s` is for each of the two.
+        Raises Busy if others take too long.
+        """
+        hold = object()
         try:
-            yield
-        finally:
-            self.end()
+            self.begin_in_turn(hold, timeout_s)
+            reply = self._answered(request, timeout_s)
+            self.end_exchange(hold)
+            return reply
+        except BaseException as error:
+            self.leave_exchange(hold, error)
+            raise
 
-    def request(self, request: RequestT, wait_s: float = 0) -> ReplyT:
-        """Return the reply to one request."""
-        if self.state is ConnectionState.CLOSED or FORKS.count != self._forks:
-            self._refuse()
-        if not self._turn.acquire():
-            raise Busy(BUSY)
-        return self._answered(request, wait_s + self._answer_timeout_s)
+    # requests within an exchange
 
     def ask(
         self,
@@ -126,101 +217,78 @@ class Connection(Generic[RequestT, ReplyT]):
         read: Callable[[bytes, RequestT], ReplyT | None],
         wait_s: float = 0,
         settle_s: float = 0,
+        is_shielded: bool = False,
     ) -> ReplyT:
-        """Return the reply to a frequent request: `request` with fewer steps. `data` are its bytes; `request` need be
-        like it only as far as that matters to the reply. `read` returns the reply that other bytes are, whole; if it
-        returns None, the conversation reads them. With `settle_s` this waits for the end of other exchanges and for the
-        reply, so long for each of the two.
+        """Return the reply to a frequent request: `send` and `receive` with fewer steps. `data` are its bytes;
+        `request` need be like it only as far as that matters to the reply. `read` returns the reply that other bytes
+        are, whole; if it returns None, the conversation reads them. `settle_s` is the time for the reply instead of the
+        usual one. With `is_shielded`, the wait for the reply begins in a shield, for SHIELD_S.
         """
-        if not self._turn.acquire() and not (settle_s and self._turn.wait(settle_s)):
-            if self.state is ConnectionState.CLOSED:
-                self._refuse()
-            raise Busy(BUSY)
         transport = self.transport
-        if transport is None or self.state is not _OPEN or FORKS.count != self._forks:
-            self._fail_unsent()
+        if transport is None:
+            raise ConnectionLost(self.why or "not connected", Outcome.NOT_DONE)
         timeout_s = settle_s or wait_s + self._answer_timeout_s
-        is_whole = is_noted = False
+        self._is_touched = True
         try:
-            heard = transport.exchange(data, self._answer_timeout_s, timeout_s)
-            if heard is None:
-                is_noted = True  # and has no reply to wait for
-                self._outcome = Outcome.NOT_DONE
-                self._fail_by_unasked()
-            reply = read(heard, request)
-            if reply is not None:
-                is_whole = True
-                return reply
-            self._outcome = Outcome.UNKNOWN
-            self._conversation.send(request)
-            is_noted = True
-            self._replies = self._conversation.receive(heard)[::-1]
-            return self.receive(timeout_s=timeout_s)
+            if is_shielded:
+                heard = self._exchange_in_shield(transport, data, timeout_s)
+            else:
+                heard = transport.exchange(data, self._answer_timeout_s, timeout_s)
         except OSError as error:
             self._outcome = Outcome.UNKNOWN
             self._fail_by(error)
-        finally:
-            if is_whole:
-                self._turn.end()
+        if heard is None:
+            self._outcome = Outcome.NOT_DONE
+            self._fail_by_unasked()
+        reply = read(heard, request)
+        if reply is not None:
+            return reply
+        self._outcome = Outcome.UNKNOWN
+        self._conversation.send(request)
+        self._replies = self._conversation.receive(heard)[::-1]
+        return self._receive_alone(timeout_s)
+
+    def _exchange_in_shield(self, transport: Transport, data: bytes, timeout_s: float) -> bytes | None:
+        """Send, and return the bytes that come next; wait for them in a shield, but for SHIELD_S only."""
+        shield_s = min(SHIELD_S, timeout_s)
+        try:
+            return in_shield(transport.exchange(data, shield_s, shield_s))
+        except NoAnswer:
+            if shield_s == timeout_s:
+                raise
+        try:
+            return transport.receive(timeout_s - shield_s)
+        except NoAnswer:
+            raise no_answer(timeout_s) from None
+
+    def _answered(self, request: RequestT, timeout_s: float, is_shielded: bool = False) -> ReplyT:
+        """Return the reply to one request: `send` and `receive` with fewer steps."""
+        data = self._conversation.send(request)
+        transport = self.transport
+        if self.state is ConnectionState.CLOSED or transport is None:
+            raise ConnectionLost(self.why or "not connected", Outcome.NOT_DONE)
+        self._is_touched = True
+        try:
+            if is_shielded:
+                heard = self._exchange_in_shield(transport, data, timeout_s)
             else:
-                self._end_early(is_noted)
-
-    def _fail_unsent(self) -> NoReturn:
-        """Fail a request on a connection that cannot be used, and end the exchange."""
-        self._turn.end()
-        if self.state is ConnectionState.CLOSED or FORKS.count != self._forks:
-            self._refuse()
-        raise ConnectionLost("not connected", Outcome.NOT_DONE)
-
-    def _end_early(self, is_noted: bool) -> None:
-        """End an exchange whose reply was not read whole; a request that the conversation has not noted has none."""
-        try:
-            if not is_noted:
-                self.close(CUT_OFF)
-        finally:
-            self.end()
-
-    def _answered(self, request: RequestT, timeout_s: float) -> ReplyT:
-        """Return the reply to one request, and end the exchange: `send`, `receive` and `end` with fewer steps."""
-        is_whole = False
-        try:
-            data = self._conversation.send(request)
-            transport = self.transport
-            if self.state is ConnectionState.CLOSED or transport is None:
-                raise ConnectionLost(self.why or "not connected", Outcome.NOT_DONE)
-            try:
                 heard = transport.exchange(data, self._answer_timeout_s, timeout_s)
-            except OSError as error:
-                self._outcome = Outcome.UNKNOWN
-                self._fail_by(error)
-            if heard is None:
-                self._outcome = Outcome.NOT_DONE
-                self._fail_by_unasked()
+        except OSError as error:
             self._outcome = Outcome.UNKNOWN
-            replies = self._conversation.receive(heard)
-            if len(replies) == 1:
-                reply = replies[0]
-                if not isinstance(reply, ProtocolViolation):
-                    is_whole = True
-                    return reply
-            self._replies = replies[::-1]
-            return self.receive(timeout_s=timeout_s)
-        finally:
-            if is_whole:
-                self._turn.end()
-            else:
-                self.end()
+            self._fail_by(error)
+        if heard is None:
+            self._outcome = Outcome.NOT_DONE
+            self._fail_by_unasked()
+        self._outcome = Outcome.UNKNOWN
+        self._replies = self._conversation.receive(heard)[::-1]
+        return self._receive_alone(timeout_s)
 
-    def request_in_turn(self, request: RequestT, timeout_s: float) -> ReplyT:
-        """Return the reply to one request, when exchanges of others are over. `timeout_s` is for each of the two.
-        Raises Busy if others take too long.
-        """
-        if self.state is ConnectionState.CLOSED or FORKS.count != self._forks:
-            self._refuse()
-        if not self._turn.acquire() and not self._turn.wait(timeout_s):
-            raise Busy(BUSY)
-        self._outcome = Outcome.NOT_DONE
-        return self._answered(request, timeout_s)
+    def _receive_alone(self, timeout_s: float) -> ReplyT:
+        """Return the reply to the only request of an exchange."""
+        reply = self.receive(timeout_s=timeout_s)
+        if self._is_owed:
+            self.close(CUT_OFF)  # more has come than was asked for
+        return reply
 
     def send(self, requests: Sequence[RequestT]) -> None:
         """Send requests within an exchange. Receive replies before sending more than fits the server's send buffer."""
@@ -228,6 +296,7 @@ class Connection(Generic[RequestT, ReplyT]):
         data = self._conversation.send(*requests)
         if self.state is ConnectionState.CLOSED or self.transport is None:
             raise ConnectionLost(self.why or "not connected", Outcome.NOT_DONE)
+        self._is_touched = True
         if is_first and self.transport.has_unasked():
             self._fail_by_unasked()
         self._outcome = Outcome.UNKNOWN
@@ -278,18 +347,21 @@ class Connection(Generic[RequestT, ReplyT]):
         self._fail(f"out of step with the server, which has sent what was not asked for: {data[:80]!r}")
 
     def _fail_by(self, error: OSError) -> NoReturn:
-        is_late = isinstance(error, TimeoutError) and error.errno is None  # ETIMEDOUT is the system's
-        self._fail(str(error) if is_late else f"the connection broke: {error}")
+        if isinstance(error, TimeoutError) and error.errno is None and not isinstance(error, TooSlow):
+            raise error  # neither ours nor the system's: a signal's handler has raised it
+        self._fail(str(error) if isinstance(error, TooSlow) else f"the connection broke: {error}")
 
     def _fail(self, why: str) -> NoReturn:
         self.close(why)
         raise ConnectionLost(self.why, self._outcome)
 
     def close(self, why: str) -> None:
-        """Close at once, without waiting for the server. The first reason is kept."""
+        """Close at once, without waiting for the server. The first reason is kept. A second call does what an exception
+        has kept the first one from.
+        """
         if self.state is not ConnectionState.CLOSED:
-            self.state = ConnectionState.CLOSED
             self.why = why
-            if self.transport is not None:
-                with shielded():  # the caller may have other connections to close
-                    self.transport.close()
+            self.state = ConnectionState.CLOSED
+        if self.transport is not None:
+            with shielded():  # the caller may have other connections to close
+                self.transport.close()

@@ -13,7 +13,6 @@ from datetime import datetime
 
 from staniel.client.blocking.closing import Connecting
 from staniel.client.blocking.connection import Connection, ConnectionState
-from staniel.client.blocking.transport import shielded
 from staniel.client.errors import ConnectionLost, NoJob
 from staniel.client.headers import Tracing, split_job, with_headers
 from staniel.client.job_messages import (
@@ -77,9 +76,11 @@ class Jobs(Connecting):
 
     def connect(self) -> None:
         """Connect, unless that is done. Raises ConnectionLost."""
-        with self._connection.exchange():
-            if self._connection.state is ConnectionState.NEW:
-                self._connection.connect(self._connect_timeout_s)
+        self._connection.in_exchange(self._make_ready)
+
+    def _make_ready(self) -> None:
+        if self._connection.state is ConnectionState.NEW:
+            self._connection.connect(self._connect_timeout_s)
 
     @property
     def is_usable(self) -> bool:
@@ -180,8 +181,7 @@ class Jobs(Connecting):
     def _finish_job(self, job: Job | str, result: bytes, *, success: bool) -> None:
         raw = raw_id(job)
         id = show_id(raw).decode()
-        with shielded():
-            self._one(FinishJob(raw, result, success), f"id {id}", id)
+        self._one(FinishJob(raw, result, success), f"id {id}", id)
 
     # look
 
@@ -231,7 +231,7 @@ class Jobs(Connecting):
         try:
             if self._connection.state is ConnectionState.NEW:
                 self.connect()
-            reply = self._connection.request(request, wait_s)
+            reply = self._connection.request(request, wait_s, is_shielded=isinstance(request, FinishJob))
         except ConnectionLost as lost:
             lost.job_id = id
             raise

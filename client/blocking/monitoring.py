@@ -86,6 +86,7 @@ class MultiMonitoring:
                 self.left_over = (self._next_items(self._queue, room, wait_s=wait_s)).items
             if not self.left_over:
                 raise StopIteration
-        item = self.left_over.pop(0)
-        self.handed_over.append(item)
+        item = self.left_over[0]
+        self.handed_over.append(item)  # first, so that an item is in one of the two whatever exception comes
+        del self.left_over[0]
         return item

@@ -11,8 +11,8 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TypeVar
 
 from staniel.client.sockets import RECEIVE_BYTES, is_quiet, no_answer, shut_down, took_nothing
@@ -20,6 +20,10 @@ from staniel.client.sockets import RECEIVE_BYTES, is_quiet, no_answer, shut_down
 ResultT = TypeVar("ResultT")
 
 TIMEOUT_S_MAX = (2**31 - 1) // 1000
+LOOK_AGAIN_S = 0.1
+"""A thread that waits for a turn looks again after this time, in case an exception has cut off the call that was to
+wake it.
+"""
 
 
 class Transport:
@@ -83,14 +87,13 @@ class Transport:
 
     def exchange(self, data: bytes, send_timeout_s: float, timeout_s: float) -> bytes | None:
         """Send, and return the bytes that come next: `has_unasked`, `send` and `receive` in fewer steps, for a request
-        and its reply. Return None, and send nothing, if something has been received since the last reply.
+        and its reply. Return None, and send nothing, if something has been received since the last reply, or the
+        connection was closed.
         """
         sock = self._sock
         try:
             self._is_used = True
-            if self._is_over:
-                raise _closed()
-            if self._wait(0):
+            if self._is_over or self._wait(0):
                 return None
             try:
                 sent = sock.send(data)
@@ -120,10 +123,14 @@ class Transport:
         """
         return bool(self._wait(0))
 
+    def note_unused(self) -> None:
+        """Note that no call of this transport is under way, though one may have been cut off."""
+        self._is_used = False
+
     def close(self) -> None:
         """Close at once. Wake a thread that waits for a reply, except in a forked process, where the connection belongs
         to the parent and stays open. That thread closes the descriptor: otherwise it would wait for, or write to, the
-        next socket with the same number.
+        next socket with the same number. May be called again.
         """
         if os.getpid() != self._process:
             self._sock.close()
@@ -195,68 +202,105 @@ def open_transport(host: str, port: int, tls: ssl.SSLContext | None, timeout_s: 
         raise
 
 
+class _Waiting:
+    """The threads that wait for something."""
+
+    def __init__(self) -> None:
+        self._bells: list[threading.Lock] = []
+
+    def wait_for(self, try_it: Callable[[], bool], timeout_s: float) -> bool:
+        """Try until it succeeds, again after each `ring`. Return False if it does not in time."""
+        until_s = time.monotonic() + min(timeout_s, threading.TIMEOUT_MAX)
+        bell = threading.Lock()
+        bell.acquire()
+        try:
+            self._bells.append(bell)  # before it tries: `ring` follows what it waits for
+            while not try_it():
+                left_s = until_s - time.monotonic()
+                if left_s <= 0:
+                    return False
+                bell.acquire(timeout=min(left_s, LOOK_AGAIN_S))
+            return True
+        finally:
+            if bell in self._bells:
+                self._bells.remove(bell)
+
+    @property
+    def is_any(self) -> bool:
+        return bool(self._bells)
+
+    def ring(self) -> None:
+        """Let those who wait try again."""
+        for bell in list(self._bells):
+            with suppress(RuntimeError):  # it rings already
+                bell.release()
+
+
 class Turn:
-    """The right to use a connection, which one thread at a time has: who takes the one element of a list has it. A list
-    costs less than a lock, and its methods are as atomic.
+    """The right to use a connection, which one call at a time has. A call takes it with an object of its own, its
+    hold: whoever has the hold can tell whether the turn was taken, and `end` may be called twice. A dictionary costs
+    less than a lock, its methods are as atomic, and it knows the hold.
     """
 
     def __init__(self) -> None:
-        self._free = [True]
-        self._waiting = 0
-        self._given_back = threading.Condition()
+        self._holds: dict[None, object] = {}
+        self._waiting = _Waiting()
 
-    def acquire(self) -> bool:
+    def acquire(self, hold: object) -> bool:
         """Take the turn if it is free. Return False if it is not."""
-        try:
-            return self._free.pop()
-        except IndexError:
-            return False
+        return self._holds.setdefault(None, hold) is hold
 
-    def wait(self, timeout_s: float) -> bool:
+    def is_held_by(self, hold: object) -> bool:
+        return self._holds.get(None) is hold
+
+    def wait(self, hold: object, timeout_s: float) -> bool:
         """Wait for the turn and take it. Return False if it does not come in time."""
-        with self._given_back:
-            self._waiting += 1  # before the turn is tried: `end` gives it back before it looks for who waits
-            try:
-                return self._given_back.wait_for(self.acquire, timeout_s)
-            finally:
-                self._waiting -= 1
+        return self._waiting.wait_for(lambda: self.acquire(hold), timeout_s)
 
-    def end(self) -> None:
-        """Give the turn back."""
-        self._free.append(True)
-        if self._waiting:
-            with self._given_back:
-                self._given_back.notify()
+    def end(self, hold: object) -> None:
+        """Give the turn back, if this hold has it."""
+        if self._holds.get(None) is hold:
+            del self._holds[None]
+            if self._waiting.is_any:
+                self._waiting.ring()
 
 
 class Places:
-    """The places of a pool. `is_over` once the pool is closed; then no further place is given."""
+    """The places of a pool, each taken with a hold, like a turn. `is_over` once the pool is closed; then no further
+    place is given.
+    """
 
     def __init__(self, count: int) -> None:
         self.is_over = False
-        self._free = count
-        self._changed = threading.Condition()
+        self._count = count
+        self._holds: dict[int, object] = {}
+        self._waiting = _Waiting()
 
-    def acquire(self, timeout_s: float) -> bool:
+    @property
+    def free(self) -> int:
+        return self._count - len(self._holds)
+
+    def acquire(self, hold: object, timeout_s: float) -> bool:
         """Take a place. Return False if none becomes free in time."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._free or self.is_over, timeout_s)
-            if self.is_over or not self._free:
-                return False
-            self._free -= 1
-            return True
+        return self._waiting.wait_for(lambda: self.is_over or self._take_free(hold), timeout_s) and not self.is_over
 
-    def give_back(self) -> None:
-        """Give a place back."""
-        with self._changed:
-            self._free += 1
-            self._changed.notify()
+    def _take_free(self, hold: object) -> bool:
+        for number in range(self._count):  # noqa: SIM110 - `any` would close a generator, which drops an exception
+            if self._holds.setdefault(number, hold) is hold:
+                return True
+        return False
+
+    def give_back(self, hold: object) -> None:
+        """Give a place back, if this hold has one."""
+        for number in range(self._count):
+            if self._holds.get(number) is hold:
+                del self._holds[number]
+                self._waiting.ring()
 
     def end(self) -> None:
         """Give no further place, and tell those who wait."""
-        with self._changed:
-            self.is_over = True
-            self._changed.notify_all()
+        self.is_over = True
+        self._waiting.ring()
 
 
 def shielded() -> AbstractContextManager[object]:

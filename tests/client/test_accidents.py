@@ -240,25 +240,31 @@ def test_a_turn_is_had_by_one_thread_at_a_time_and_given_to_one_that_waits() -> 
     def use() -> None:
         nonlocal inside
         for _ in range(200):
-            assert turn.wait(60)
+            hold = object()
+            assert turn.wait(hold, 60)
             inside += 1
             most.add(inside)
             inside -= 1
-            turn.end()
+            turn.end(hold)
         done.append(True)
 
     turn, inside, most = Turn(), 0, set[int]()
     done: list[bool] = []
-    assert turn.acquire()
-    assert not turn.acquire() and not turn.wait(0.001)
+    mine, other = object(), object()
+    assert turn.acquire(mine)
+    assert not turn.acquire(other) and not turn.wait(other, 0.001)
+    turn.end(other)
+    assert turn.is_held_by(mine)
     threads = [threading.Thread(target=use) for _ in range(4)]
     for thread in threads:
         thread.start()
-    turn.end()
+    turn.end(mine)
     for thread in threads:
         thread.join(60)
     assert (most, done) == ({1}, [True] * 4)
-    assert turn.acquire()
+    assert turn.acquire(other)
+    turn.end(mine)
+    assert turn.is_held_by(other)
 
 
 def test_a_fork_is_noticed_and_the_parents_connection_goes_on(server: Server) -> None:
@@ -284,6 +290,26 @@ def test_a_fork_is_noticed_and_the_parents_connection_goes_on(server: Server) ->
         client.confirm(held)
         assert client.version()
     assert drain(server.address, "jobs") == []
+
+
+def test_a_client_in_use_at_a_fork_is_of_no_use_to_the_child_and_not_busy(server: Server) -> None:
+    with Client(*server.address) as client:
+        assert client._connection._turn.acquire(object())  # as another thread's call, which the child does not have
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            for call in (lambda: client.put("jobs", b"never"), lambda: client.get("jobs"), client.version):
+                try:
+                    call()
+                except ConnectionLost as lost:
+                    os.write(writer, f"{lost.outcome.value}: {str(lost)[:23]}\n".encode())
+                except Busy:
+                    os.write(writer, b"busy\n")
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert os.read(reader, 1000) == b"not done: this process was forked\n" * 3
+        os.close(reader)
+        os.close(writer)
 
 
 @each_loop

@@ -6,14 +6,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import count
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from staniel.client import Busy, ConnectionLost, Full, MultiClient, NoLeader, NotOpen, Outcome, PutOutcome, Refused
+from staniel.client.blocking.leading import ask_leader
 from staniel.client.cluster import Cluster, may_search_on
 from staniel.client.servers import REDIRECTS_MAX, Address
+from staniel.client.sockets import no_answer
 from tests.client.fake_server import HANG_UP, Answer, FakeServer, Last, playing, scripted
 from tests.client.fake_server import item as item_of
 from tests.client.kinds import each_kind, play
@@ -74,6 +77,52 @@ def test_the_leader_that_a_member_names_gets_this_request_and_all_later_ones(kin
         set_script(follower, names(leader.address))
         cluster(kind, body)
         assert (len(follower.heard), len(leader.heard)) == (1, len(script))
+
+
+@each_kind
+def test_a_member_that_is_lost_before_a_put_is_sent_to_it_does_not_end_the_search(kind: str) -> None:
+    async def body(make: Make) -> None:
+        async with make([ending.address, leader.address], name="worker-1") as client:
+            assert await client.put("q", b"a") is PutOutcome.STORED
+
+    with scripted([HANG_UP], [b"ERROR\r\n", STORED]) as (ending, leader):
+        cluster(kind, body)
+        assert ending.heard == [b"client_name worker-1\r\n"]
+
+
+def test_a_search_begins_with_the_members_if_another_thread_forgets_the_leader_meanwhile() -> None:
+    class Forgotten(Cluster):
+        @property  # type: ignore[override]
+        def leader(self) -> Address | None:
+            return known.pop() if known else None
+
+        @leader.setter
+        def leader(self, address: Address | None) -> None:
+            return
+
+    known = [C]
+    search = Forgotten([A, B], lambda: 0.0).search()
+    assert [search.next_server() for _ in range(4)] == [C, A, B, None]
+
+
+def test_silent_members_hold_a_search_up_for_one_request_and_the_wait_for_a_leader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s, asked = 0.0, []
+
+    def ask(address: Address, patience_s: float) -> None:
+        nonlocal now_s
+        asked.append((address, patience_s))
+        now_s += min(patience_s, 30)
+        try:
+            raise no_answer(min(patience_s, 30))
+        except TimeoutError:
+            raise ConnectionLost("no answer") from None
+
+    monkeypatch.setattr("staniel.client.blocking.leading.time.monotonic", lambda: now_s)
+    with pytest.raises(NoLeader):
+        ask_leader(Cluster([A, B, C], lambda: 0.0), ask, lambda error: True, 5)
+    assert asked == [(A, inf), (B, 5), (C, 1)]
 
 
 @each_kind

@@ -8,13 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from staniel.client import Busy, ClusterJobs, ConnectionLost, NoLeader, Outcome, Refused
 from staniel.client.cluster import Cluster
 from staniel.client.servers import Address
 from tests.client.fake_server import HANG_UP, Answer, FakeServer, Last, scripted
-from tests.client.kinds import each_kind, play
+from tests.client.kinds import each_kind, each_loop, play
 from tests.support.process import running
 
 Make = Callable[..., Any]
@@ -114,6 +115,25 @@ def test_a_change_of_unknown_outcome_is_sent_to_no_other_member_and_a_lease_is(k
         assert 3_500_000 < wait_ms <= 3_600_000
 
 
+@each_loop
+def test_the_search_for_a_leader_that_is_to_complete_a_job_can_be_cancelled(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(make: Make) -> None:
+        async def cancelled_pause(seconds: float) -> None:
+            scope.cancel()
+            await anyio.sleep(seconds)
+
+        monkeypatch.setattr("staniel.client.aio.leading.pause", cancelled_pause)
+        jobs = make([("127.0.0.1", 1)], leader_wait_s=0.2)
+        with anyio.CancelScope() as scope:
+            await jobs.complete(ID)
+        assert scope.cancelled_caught
+        await jobs.close()
+
+    jobs_of(kind, body)
+
+
 @each_kind
 def test_a_refusal_of_the_leader_is_the_clusters(kind: str) -> None:
     async def body(make: Make) -> None:
@@ -150,7 +170,7 @@ def test_jobs_of_a_real_leader_go_on_over_a_restart(tmp_path: Path, kind: str) -
 
 def test_a_second_call_at_the_same_time_is_told_so_and_wrong_arguments_are_refused() -> None:
     jobs = ClusterJobs([A], leader_wait_s=0)
-    assert jobs._turn.acquire()
+    assert jobs._turn.acquire(object())
     with pytest.raises(Busy, match="another thread is using this client"):
         jobs.lease("mail")
     for members, wait_s in (([], 0), ([A, A], 0), ([A], -1)):

@@ -30,6 +30,9 @@ class MemoryTransport:
     def has_unasked(self) -> bool:
         return False
 
+    def note_unused(self) -> None:
+        return
+
     def __init__(self, stream: trio.StapledStream[trio.abc.SendStream, trio.abc.ReceiveStream]) -> None:
         self._stream = stream
 
@@ -159,6 +162,25 @@ async def test_a_cancelled_worker_is_not_held_up_by_a_server_that_does_not_answe
     first, second = server.requests
     assert isinstance(first, Get) and first.key == b"q/open"
     assert isinstance(second, AbortItem) and (second.queue, second.id) == ("q", 9)
+    await server.hung_up_on()
+
+
+@pytest.mark.parametrize(("cancelled_s", "left_s"), [(1, 5), (7, 7), (60, 30)])
+async def test_a_confirm_is_shielded_for_five_seconds_and_otherwise_waits_for_its_reply(
+    scripted: Make, autojump_clock: trio.testing.MockClock, cancelled_s: float, left_s: float
+) -> None:
+    server = scripted([item(b"a", b"q/open"), SILENCE])
+    taken = await server.client.open("q")
+    assert taken is not None
+    lost = None
+    with trio.move_on_after(cancelled_s) as scope:
+        try:
+            await server.client.confirm(taken)
+        except ConnectionLost as error:
+            lost = error
+    assert scope.cancelled_caught == (lost is None) == (cancelled_s <= left_s)
+    assert lost is None or (str(lost), lost.item) == ("no answer for 30 s", taken)
+    assert trio.current_time() == pytest.approx(left_s, abs=0.5)
     await server.hung_up_on()
 
 

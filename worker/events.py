@@ -113,7 +113,7 @@ class Counters:
         with self._lock:
             of_queue = {queue: dict(counts) for queue, counts in self._of_queue.items()}
             busy_s = dict(self._busy_s)
-        of_worker = f"worker={json.dumps(worker)}"
+        of_worker = f"worker={json.dumps(worker, ensure_ascii=False)}"
         labels = {queue: f"{{{of_worker},queue={json.dumps(queue, ensure_ascii=False)}}}" for queue in of_queue}
         lines = []
         for name, text in COUNTERS.items():

@@ -127,6 +127,10 @@ def test_a_log_line_is_one_line_whatever_is_in_it() -> None:
     assert json.loads(lines[1])["why"] == "a\nb"
 
 
+def test_a_label_shows_letters_beyond_ascii_as_they_are() -> None:
+    assert 'staniel_worker_done_total{worker="büro",queue="bü"} 0' in Counters(["bü"]).prometheus("büro", {})
+
+
 def test_counters_are_text_for_prometheus_by_queue() -> None:
     counters = Counters(["urgent", "jobs"])
     counters.did(0.5, "jobs")

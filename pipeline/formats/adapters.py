@@ -7,7 +7,8 @@ adapter gets the files of its own format only.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -19,10 +20,12 @@ from staniel.journal.libkestrel import files as libkestrel_files
 from staniel.journal.libkestrel.records import MAGIC_BYTES, SEGMENT_MAGIC
 from staniel.journal.workq.files import segment_numbers
 from staniel.pipeline.formats.base import FormatAdapter, JournalSegment
-from staniel.pipeline.lake.folders import FileVanished, Folder, FolderMissing, LocalFolder, folder_missing
+from staniel.pipeline.lake.folders import Entries, FileVanished, Folder, FolderMissing, LocalFolder, folder_missing
 from staniel.pipeline.lake.names import shown_name
 
 Listing = list[tuple[str, int]]
+Listed = tuple[FormatAdapter, dict[str, list[JournalSegment]]]
+T = TypeVar("T")
 TRIES = 5
 
 
@@ -47,32 +50,66 @@ def _libkestrel() -> FormatAdapter:
 FORMATS: dict[str, Callable[[], FormatAdapter]] = {"kestrel": _kestrel, "libkestrel": _libkestrel, "workq": _workq}
 
 
-def list_segments(folder: Folder, name: str) -> tuple[FormatAdapter, dict[str, list[JournalSegment]]]:
+def list_segments(folder: Folder, name: str) -> Listed:
     """Return the adapter of a named format, or of the folder's format if `name` is `auto`, and each queue's files. All
     names are in the form for tables.
 
     The folder is read again if a file vanishes meanwhile. Raises FolderMissing; ValueError if `auto` finds queues of
     two formats, which have different columns, and during a conversion; FileVanished if files keep vanishing.
     """
+    return _again_if_changed(lambda: _list_segments(folder, name))
+
+
+def list_formats(folder: Folder, name: str) -> list[Listed]:
+    """Return what `list_segments` does, but with `auto` for each format that has queues in the folder."""
+    if name != "auto":
+        return [list_segments(folder, name)]
+    return _again_if_changed(lambda: _list_formats(folder))
+
+
+def queues_in(listed: Iterable[Listed]) -> dict[str, list[JournalSegment]]:
+    """Return the queues of several formats."""
+    return {queue: segments for _, queues in listed for queue, segments in queues.items()}
+
+
+def _again_if_changed(work: Callable[[], T]) -> T:
     for _ in range(TRIES - 1):
         try:
-            return _list_segments(folder, name)
+            return work()
         except FolderMissing:
             raise
         except FileVanished:
             continue
-    return _list_segments(folder, name)
+    return work()
 
 
-def _list_segments(folder: Folder, name: str) -> tuple[FormatAdapter, dict[str, list[JournalSegment]]]:
+def _list_formats(folder: Folder) -> list[Listed]:
+    entries = _scan(folder)
+    listing = [(entry.name, entry.size) for entry in entries]
+    own = streams_of(folder, listing)
+    return [_segments_of(name, entries, own) for name in formats_in(listing, own)]
+
+
+def _list_segments(folder: Folder, name: str) -> Listed:
+    entries = _scan(folder)
+    listing = [(entry.name, entry.size) for entry in entries]
+    own = streams_of(folder, listing)
+    return _segments_of(name if name != "auto" else guess(folder, listing, own), entries, own)
+
+
+def _scan(folder: Folder) -> Entries:
     check_converted(folder)
     entries = folder.scan()
     check_converted(folder)  # a conversion that has ended meanwhile has moved the listed files
     if not entries and not folder.exists():
         raise folder_missing(folder.url)
+    return entries
+
+
+def _segments_of(name: str, entries: Entries, own: set[str]) -> Listed:
+    """Return a format's adapter, and its queues among the files of a folder; `own` are those of libkestrel's queues."""
     listing, ids = [(entry.name, entry.size) for entry in entries], {entry.name: entry.id for entry in entries}
-    own = streams_of(folder, listing)
-    form = FORMATS[name if name != "auto" else guess(folder, listing, own)]()
+    form = FORMATS[name]()
     if form.name == "libkestrel":
         listing = [file for file in listing if file[0] in own]
     elif form.name == "kestrel":
@@ -103,16 +140,25 @@ def guess(folder: Folder, listing: Listing, own: set[str]) -> str:
     """Return the format of a folder. Kestrel's files have no magic: files of no other format are Kestrel's. Raises
     ValueError, see `list_segments`.
     """
-    if segment_numbers((name, True) for name, _ in listing):
-        return "workq"
-    kestrel_names, _ = kestrel_files.sort_out([(name, True) for name, _ in listing if name not in own])
-    kestrel = [queue for queue, files in kestrel_names.items() if not files.holds_nothing]
-    if own and kestrel:
+    found = formats_in(listing, own)
+    if len(found) > 1:
         raise ValueError(
-            f"{folder.url} holds queues of two formats, {kestrel[0]} of kestrel's and others of libkestrel's:"
-            " say which with option format=kestrel or format=libkestrel"
+            f"{folder.url} holds queues of two formats, {_kestrel_queues(listing, own)[0]} of kestrel's and others of"
+            " libkestrel's: say which with option format=kestrel or format=libkestrel"
         )
-    return "libkestrel" if own else "kestrel"
+    return found[0]
+
+
+def formats_in(listing: Listing, own: set[str]) -> list[str]:
+    """Return the formats of the queues in a folder; Kestrel's if there are none."""
+    if segment_numbers((name, True) for name, _ in listing):
+        return ["workq"]
+    return ["kestrel"] * bool(_kestrel_queues(listing, own) or not own) + ["libkestrel"] * bool(own)
+
+
+def _kestrel_queues(listing: Listing, own: set[str]) -> list[str]:
+    names, _ = kestrel_files.sort_out([(name, True) for name, _ in listing if name not in own])
+    return [queue for queue, files in names.items() if not files.holds_nothing]
 
 
 def streams_of(folder: Folder, listing: Listing) -> set[str]:

@@ -70,6 +70,12 @@ class Part(Struct, frozen=True):
         return sum(segment.bytes for segment in self.segments)
 
 
+class SelectedQueues(Protocol):
+    """The queues that a query selects."""
+
+    def __contains__(self, name: str, /) -> bool: ...
+
+
 class Reading(Struct, frozen=True):
     """The options with which a task reads its part."""
 
@@ -77,6 +83,7 @@ class Reading(Struct, frozen=True):
     on_corrupt: OnCorrupt = OnCorrupt.FAIL
     quarantine: str = ""
     ops: frozenset[str] | None = None
+    queues: SelectedQueues | None = None  # the selected queues, for a format whose files hold all of them
     now_ms: int = 0  # the add time of items whose records have none
     damages: list[Damage] | None = None  # collects all damage, torn ends included, for callers that report it
     value_bytes_max: int = 0  # a longer payload is an error; 0: no limit

@@ -1,4 +1,4 @@
-"""The adapter of workq's command log, which is one log for all queues of a server. Views: `ops` and `jobs`.
+"""The adapter of workq's command log, which is one log for all queues of a server. Views: `ops`, `jobs` and `state`.
 
 Damage between records is skipped, as in the server; it is a row of its own, or an error, as the option `onCorrupt`
 says.
@@ -6,7 +6,7 @@ says.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -20,9 +20,11 @@ from staniel.journal.workq.encoder import BARE_BYTES, COMMANDS, COMPLETE, CRC_BY
 from staniel.journal.workq.records import kind_of, read_added, read_fields, read_result, read_time
 from staniel.journal.workq.segments import Frame, SegmentReader, header_error, is_begun
 from staniel.pipeline.formats.base import BatchEnd, JournalSegment, Part, Reading, View, handle_damage
+from staniel.pipeline.formats.columns import STATE
 from staniel.pipeline.lake.arrow import TIME, Rows, schema
 from staniel.pipeline.lake.folders import Folder, FolderFs
 from staniel.pipeline.lake.lake import ReadMark
+from staniel.queues.jobs.times import end_ms
 
 TELLING_BYTES = 64  # of a segment: its head, and that of a record
 
@@ -45,6 +47,7 @@ JOB = {
     "offset": pa.int64(),
 }
 OPS = schema(op=pa.string(), asOf=TIME, **JOB, _corrupt=pa.string())
+LIVE = ("queued", "leased", "scheduled")
 JOBS = schema(state=pa.string(), attempts=pa.int32(), fails=pa.int32(), firstStart=TIME, endTime=TIME, **JOB)
 
 
@@ -57,10 +60,10 @@ class CmdLogAdapter:
     has_ids = False
 
     def schemas(self) -> dict[str, pa.Schema]:
-        return {"ops": OPS, "jobs": JOBS}
+        return {"ops": OPS, "jobs": JOBS, "state": STATE}
 
     def whole_queue(self, view: str) -> bool:
-        return view == "jobs"
+        return view != "ops"
 
     def queues(self, listing: list[tuple[str, int]]) -> dict[str, list[JournalSegment]]:
         sizes = dict(listing)
@@ -121,7 +124,8 @@ class CmdLogAdapter:
         return None
 
     def view(self, name: str) -> View:
-        return read_jobs if name == "jobs" else read_ops
+        views: dict[str, View] = {"ops": read_ops, "jobs": read_jobs, "state": read_state}
+        return views[name]
 
 
 def read_ops(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:
@@ -144,20 +148,67 @@ def read_jobs(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Recor
     """Yield a row for each job in the log, in the order of adding. A task holds all jobs, with the requested values:
     leave values out if there are very many.
     """
+    jobs, _ = _jobs(folder, part, reading)
+    return _batches(JOBS, (job for job in jobs.values() if is_wanted(reading, job)))
+
+
+def read_state(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:
+    """Yield a row for each job that is not finished: by queue those that wait, in the order of delivery, the leased
+    ones, and those whose time is after the last record of the log. A task holds all jobs, as in `read_jobs`.
+    """
+    jobs, latest_ms = _jobs(folder, part, reading)
+    by_queue: dict[str, list[dict[str, Any]]] = {}
+    for job in jobs.values():
+        if job["state"] in LIVE and is_wanted(reading, job):
+            by_queue.setdefault(job["queue"], []).append(job)
+    return _batches(STATE, (row for _, some in sorted(by_queue.items()) for row in _state_rows(some, latest_ms)))
+
+
+def _state_rows(jobs: list[dict[str, Any]], latest_ms: int) -> Iterator[dict[str, Any]]:
+    """Yield the rows of one queue."""
+    waiting, leased, delayed = list[dict[str, Any]](), list[dict[str, Any]](), list[dict[str, Any]]()
+    for job in sorted(jobs, key=lambda job: (*job["order"], job["id"])):
+        is_delayed = job["state"] == "scheduled" and job["runAt"] > latest_ms
+        (leased if job["state"] == "leased" else delayed if is_delayed else waiting).append(job)
+    for at, job in enumerate(waiting):
+        yield _state_row(job, "returned" if job["attempts"] else "queued") | {"position": at}
+    for state, some in (("open", leased), ("delayed", delayed)):
+        for job in some:
+            yield _state_row(job, state)
+
+
+def _state_row(job: dict[str, Any], state: str) -> dict[str, Any]:
+    columns = {"state": state, "jobId": job["id"], "id": None, "deliveries": job["attempts"]}
+    return job | columns | {"expireTime": job["endMs"], "dueTime": job["runAt"]}
+
+
+def _batches(columns: pa.Schema, rows: Iterable[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
+    held = Rows(columns)
+    for row in rows:
+        held.add(row)
+        if held.full:
+            yield held.pop_batch()
+    if held.rows:
+        yield held.pop_batch()
+
+
+def is_wanted(reading: Reading, job: dict[str, Any]) -> bool:
+    """Return True if the queue of a job is selected."""
+    return reading.queues is None or job["queue"] in reading.queues
+
+
+def _jobs(folder: Folder, part: Part, reading: Reading) -> tuple[dict[str, dict[str, Any]], int]:
+    """Return the jobs that the log knows, in the order of adding, and the time of its newest record in ms."""
     jobs: dict[str, dict[str, Any]] = {}
+    latest_ms = 0
     for segment in part.segments:
         for row in _rows(folder, segment):
             if "damage" in row:
                 handle_damage(folder, segment, row["damage"], reading)
             else:
+                latest_ms = max(latest_ms, row.get("asOf") or 0)
                 _apply(jobs, row if reading.include_value else row | {"value": None})
-    rows = Rows(JOBS)
-    for job in jobs.values():
-        rows.add(job)
-        if rows.full:
-            yield rows.pop_batch()
-    if rows.rows:
-        yield rows.pop_batch()
+    return jobs, latest_ms
 
 
 def _apply(jobs: dict[str, dict[str, Any]], row: dict[str, Any]) -> None:
@@ -250,4 +301,6 @@ def _added(data: bytes, start: int, stop: int) -> dict[str, Any]:
         "maxFails": fields.max_fails,
         "addTime": add.created_ns // NS_A_MS,
         "runAt": add.time_ns // NS_A_MS,
+        "endMs": end_ms(add.created_ns, add.time_ns, fields.ttl_ms),
+        "order": (-fields.priority, add.time_ns, add.created_ns),
     }

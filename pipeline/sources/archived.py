@@ -11,10 +11,9 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from staniel.pipeline.formats.archived import ArchiveReading
 from staniel.pipeline.formats.base import OnCorrupt, check_values
+from staniel.pipeline.formats.columns import STATE
 from staniel.pipeline.formats.kestrel import archived as kestrel
-from staniel.pipeline.formats.kestrel.state import STATE as KESTREL_STATE
 from staniel.pipeline.formats.libkestrel import archived as libkestrel
-from staniel.pipeline.formats.libkestrel.adapter import STATE as LIBKESTREL_STATE
 from staniel.pipeline.lake.archived import ArchivedQueue, open_archived, queues_of_archive
 from staniel.pipeline.lake.folders import without_secrets
 from staniel.pipeline.lake.lake import lake_folder_of
@@ -24,7 +23,6 @@ from staniel.pipeline.sources.planning import OPEN_BYTES, bundled, no_queue
 from staniel.pipeline.worker_gc import freeze_imports, then_freeze_imports
 
 COLUMN_OF_FORMATS = {"xid": "kestrel", "errorCount": "libkestrel", "maxFails": "workq"}
-STATES = {"kestrel": KESTREL_STATE, "libkestrel": LIBKESTREL_STATE}
 READERS = {"kestrel": kestrel.read_archived, "libkestrel": libkestrel.read_archived}
 NO_STATE = {"workq": "an archive of a workq log has no view of its jobs"}
 
@@ -94,9 +92,10 @@ def check_options(options: JournalOptions) -> None:
 
 
 def columns_of(options: JournalOptions) -> pa.Schema:
-    """Return the columns of the state, which differ between formats. Raises ValueError."""
+    """Return the columns of the view. Raises ValueError."""
     check_options(options)
-    return STATES[_format_of(options, queues_of_archive(options.path))]
+    _format_of(options, queues_of_archive(options.path))
+    return STATE
 
 
 def _format_of(options: JournalOptions, queues: dict[str, ArchivedQueue]) -> str:
@@ -111,7 +110,7 @@ def _format_of(options: JournalOptions, queues: dict[str, ArchivedQueue]) -> str
     form = next((form for column, form in COLUMN_OF_FORMATS.items() if column in names), "none")
     if options.format not in ("auto", form):
         raise ValueError(f"{without_secrets(options.path)} is an archive of {form}'s format, not of {options.format}'s")
-    if form not in STATES:
+    if form not in READERS:
         raise ValueError(NO_STATE.get(form, "these are not the files of an archive"))
     return form
 

@@ -10,8 +10,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from staniel.pipeline.formats.adapters import FORMATS, list_segments
+from staniel.pipeline.formats.adapters import FORMATS
 from staniel.pipeline.formats.base import FormatAdapter
+from staniel.pipeline.formats.columns import OF_ALL_FORMATS
 from staniel.pipeline.lake.archived import is_archive
 from staniel.pipeline.lake.arrow import ddl
 from staniel.pipeline.lake.folders import FileVanished, FolderMissing, folder
@@ -26,7 +27,7 @@ from staniel.pipeline.sources.journal_partition import (
     read_part,
 )
 from staniel.pipeline.sources.offsets import pin, pinned_to
-from staniel.pipeline.sources.planning import bundles, plan_parts
+from staniel.pipeline.sources.planning import bundles, formats_of_view, plan_formats
 from staniel.pipeline.sources.spool_plans import (
     SPOOLS,
     SpoolPlan,
@@ -95,15 +96,23 @@ def columns_of(options: JournalOptions) -> pa.Schema:
         return archived.columns_of(options)
     if options.view == "spools":
         return SPOOLS
+    columns = columns_of_view(options)
+    return pa.schema([pa.field("host", pa.string()), *columns]) if options.has_host else columns
+
+
+def columns_of_view(options: JournalOptions) -> pa.Schema:
+    """Return the columns without that of the host. Raises ValueError if the format has no such view."""
+    if options.is_several and options.view in OF_ALL_FORMATS:
+        return OF_ALL_FORMATS[options.view]
     name = options.format
     if name == "auto":
-        name = format_of_spools(options) if options.is_several else list_segments(folder(options.path), name)[0].name
+        place = folder(options.path)
+        name = format_of_spools(options) if options.is_several else formats_of_view(place, options)[0][0].name
     adapter: FormatAdapter = FORMATS[name]()
     views = adapter.schemas()
     if options.view not in views:
         raise ValueError(f"{adapter.name} journals have no view {options.view}; there are {', '.join(views)}")
-    columns = views[options.view]
-    return pa.schema([pa.field("host", pa.string()), *columns]) if options.has_host else columns
+    return views[options.view]
 
 
 def is_one_archive(options: JournalOptions) -> bool:
@@ -169,15 +178,18 @@ class JournalReader(DataSourceReader):
     def _partitions(self) -> Sequence[InputPartition]:
         options = self.options
         place = folder(options.path)
-        form, parts, reading = plan_parts(place, options)
-        place = pinned_to(place, form, [segment for part in parts for segment in part.segments])
+        plans = plan_formats(place, options)
         freeze_imports()
+        reading = options.reading
         if "value" not in {name.lower() for name in self.columns.names}:
             reading = reading.without_values()
-        return [
-            JournalPartition(options.path, form.name, options.view, [pin(place, part) for part in some], reading)
-            for some in bundles(parts, options.min_partitions)
-        ]
+        tasks = []
+        for form, parts in plans:
+            pinned = pinned_to(place, form, [segment for part in parts for segment in part.segments])
+            for some in bundles(parts, options.min_partitions):
+                held = [pin(pinned, part) for part in some]
+                tasks.append(JournalPartition(options.path, form.name, options.view, held, reading))
+        return tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, JournalPartition):

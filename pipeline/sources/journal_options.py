@@ -107,6 +107,7 @@ class JournalOptions:
             options.choice("onCorrupt", OnCorrupt.FAIL),
             self._path_of(options.text("quarantinePath")),
             ops=frozenset(options.names("op")) if options.has("op") else None,
+            queues=self.queues if self.queues.named else None,
             value_bytes_max=options.bytes("maxValueBytes", 0),
             use_summaries=options.switch("useSummaries", True),
         )

@@ -11,8 +11,9 @@ import pyarrow.compute as pc
 
 from staniel.journal.kestrel.files import OWN_FOLDER
 from staniel.journal.redo.dump import unlike_log
-from staniel.pipeline.formats.adapters import FORMATS, list_segments
+from staniel.pipeline.formats.adapters import FORMATS, Listed, list_formats, list_segments, queues_in
 from staniel.pipeline.formats.base import FormatAdapter, JournalSegment, OnCorrupt, Part, Reading
+from staniel.pipeline.formats.columns import OF_ALL_FORMATS
 from staniel.pipeline.lake.folders import Folder, SpoolFs, below, folder, without_secrets
 from staniel.pipeline.sources.journal_options import Begin, JournalOptions
 from staniel.pipeline.sources.offsets import pinned_to
@@ -26,11 +27,30 @@ Work = TypeVar("Work")
 
 def plan_parts(place: Folder, options: JournalOptions) -> tuple[FormatAdapter, list[Part], Reading]:
     """Return the format, the parts in the order of queues and files, and how to read them. Raises ValueError."""
-    form, segments_of = list_segments(place, options.format)
+    ((form, parts),) = plan_formats(place, options, list_segments(place, options.format))
+    return form, parts, options.reading
+
+
+def plan_formats(place: Folder, options: JournalOptions, *listed: Listed) -> list[tuple[FormatAdapter, list[Part]]]:
+    """Return the parts of each format in `listed`; without it, of the formats that the view has columns for. Raises
+    ValueError.
+    """
+    listed = listed or tuple(formats_of_view(place, options))
     check_log(place)
-    check_wanted(place, options, form, segments_of)
-    place = pinned_to(place, form, chain.from_iterable(segments_of.values()))
-    return form, parts_of(place, options, form, segments_of), options.reading
+    check_wanted(place, options, listed[0][0], queues_in(listed))
+    return [
+        (form, parts_of(pinned_to(place, form, chain.from_iterable(some.values())), options, form, some))
+        for form, some in listed
+    ]
+
+
+def formats_of_view(place: Folder, options: JournalOptions) -> list[Listed]:
+    """Return the adapters and files of all formats in a folder for a view that they share, else of its one format.
+    Raises what `list_segments` does.
+    """
+    if options.view in OF_ALL_FORMATS:
+        return list_formats(place, options.format)
+    return [list_segments(place, options.format)]
 
 
 def parts_of(
@@ -72,7 +92,7 @@ def check_wanted(place: Folder, options: JournalOptions, form: FormatAdapter, qu
     """
     check_filled(place, options, form, queues)
     where = without_secrets(place.url)
-    if unmet := options.queues.unmet(queues):
+    if form.by_queue and (unmet := options.queues.unmet(queues)):
         raise ValueError(no_queue(unmet[0], where, queues))
     for name, offsets in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
         if isinstance(offsets, dict) and (unmet := [queue for queue in offsets if queue not in queues]):
@@ -91,9 +111,10 @@ def check_filled(place: Folder, options: JournalOptions, form: FormatAdapter, qu
             raise ValueError(f"{where} holds no queue of {form.name}'s format; there are some with option {hint}")
         if not folder(below(place.url, OWN_FOLDER)).exists():
             raise ValueError(f"there are no journals in {where}")
-    if not form.by_queue and options.queues.named:
+    if not form.by_queue and options.queues.named and not form.whole_queue(options.view):
         raise ValueError(
-            f"a {form.name} log holds all queues: leave the options for queues out, and filter by the column"
+            f"a {form.name} log holds all queues, and most records name none: leave the options for queues out of the"
+            f" view {options.view}"
         )
 
 

@@ -17,14 +17,24 @@ import msgspec
 import pyarrow as pa
 from msgspec import Struct
 
-from staniel.pipeline.formats.adapters import FORMATS, list_segments
-from staniel.pipeline.formats.base import Part
+from staniel.pipeline.formats.adapters import FORMATS, queues_in
+from staniel.pipeline.formats.base import FormatAdapter, JournalSegment, Part
+from staniel.pipeline.formats.columns import OF_ALL_FORMATS
 from staniel.pipeline.lake.arrow import Rows, schema
-from staniel.pipeline.lake.folders import FileVanished, FolderMissing, folder, without_secrets
+from staniel.pipeline.lake.folders import FileVanished, Folder, FolderMissing, folder, without_secrets
 from staniel.pipeline.sources.journal_options import JournalOptions
 from staniel.pipeline.sources.journal_partition import JournalPartition, SharedPartition
 from staniel.pipeline.sources.offsets import pin, pinned_to
-from staniel.pipeline.sources.planning import OPEN_BYTES, bundled, check_filled, check_log, cut, no_queue, parts_of
+from staniel.pipeline.sources.planning import (
+    OPEN_BYTES,
+    bundled,
+    check_filled,
+    check_log,
+    cut,
+    formats_of_view,
+    no_queue,
+    parts_of,
+)
 from staniel.pipeline.sources.spools import SpoolRef, SpoolUnreachable, list_of
 
 THREADS = 16  # of a plan; they wait for disks and object stores
@@ -44,7 +54,9 @@ U = TypeVar("U")
 
 
 class SpoolPlan(Struct):
-    """The parts to read of one spool, and what was found in it. `error` says why it cannot be read."""
+    """The parts to read of one spool, and what was found in it. `error` says why it cannot be read. `more` are the
+    plans of its other formats.
+    """
 
     spool: SpoolRef
     form: str = ""
@@ -53,6 +65,7 @@ class SpoolPlan(Struct):
     files: int = 0
     bytes: int = 0
     error: str = ""
+    more: list[SpoolPlan] = []
 
 
 def for_each(works: Sequence[T], work: Callable[[T], U]) -> list[U]:
@@ -84,23 +97,25 @@ def guarded(plan: SpoolPlan, work: Callable[[], SpoolPlan]) -> SpoolPlan:
 
 def plan_spools(options: JournalOptions) -> list[SpoolPlan]:
     """Return the plans of all spools that can be read. Raises what `readable_spools` does."""
-    plans, form = readable_spools(options)
+    plans, _ = readable_spools(options)
     total = sum(plan.bytes for plan in plans) or 1
-    pinned = for_each(plans, lambda plan: guarded(plan, partial(_pinned, plan, options, form, total)))
+    pinned = for_each(plans, lambda plan: guarded(plan, partial(_pinned, plan, options, total)))
     check_reachable(pinned, options.ignores_unreachable)
     return [plan for plan in pinned if not plan.error]
 
 
 def readable_spools(options: JournalOptions) -> tuple[list[SpoolPlan], str]:
-    """Return what there is to read of each spool that can be read, and the format of all. Raises SpoolUnreachable;
-    ValueError for a queue that is in none of them, and for spools of different formats.
+    """Return what there is to read of each spool that can be read, and the format of all, or of the first for a view
+    that all formats have. Raises SpoolUnreachable; ValueError for a queue that is in none of them, and for spools of
+    different formats.
     """
     plans = look_at_spools(options)
     check_reachable(plans, options.ignores_unreachable)
-    plans = [plan for plan in plans if not plan.error]
-    form = common_format(plans)
+    plans = [each for plan in plans if not plan.error for each in (plan, *plan.more)]
+    form = plans[0].form if options.view in OF_ALL_FORMATS else common_format(plans)
     names = {name for plan in plans for name in plan.queues}
-    if unmet := options.queues.unmet(names):
+    tells_queues = all(FORMATS[plan.form]().by_queue for plan in plans)
+    if tells_queues and (unmet := options.queues.unmet(names)):
         raise ValueError(no_queue(unmet[0], f"any of {len(plans)} spools", names))
     return plans, form
 
@@ -152,9 +167,20 @@ def common_format(plans: Iterable[SpoolPlan]) -> str:
 def _listed(spool: SpoolRef, options: JournalOptions) -> SpoolPlan:
     """Return a spool's files as parts that are not cut yet."""
     place = folder(spool.path)
-    form, segments_of = list_segments(place, options.format)
+    listed = formats_of_view(place, options)
     check_log(place)
-    check_filled(place, options, form, segments_of)
+    check_filled(place, options, listed[0][0], queues_in(listed))
+    first, *more = [_plan_of(place, spool, options, form, segments_of) for form, segments_of in listed]
+    return msgspec.structs.replace(first, more=more)
+
+
+def _plan_of(
+    place: Folder,
+    spool: SpoolRef,
+    options: JournalOptions,
+    form: FormatAdapter,
+    segments_of: dict[str, list[JournalSegment]],
+) -> SpoolPlan:
     every = [segment for some in segments_of.values() for segment in some]
     alone = options.alone(spool.path, form.name)
     alone.min_partitions = 0
@@ -164,11 +190,11 @@ def _listed(spool: SpoolRef, options: JournalOptions) -> SpoolPlan:
     return SpoolPlan(spool, form.name, parts, frozenset(segments_of), len(every), size)
 
 
-def _pinned(plan: SpoolPlan, options: JournalOptions, form: str, total: int) -> SpoolPlan:
+def _pinned(plan: SpoolPlan, options: JournalOptions, total: int) -> SpoolPlan:
     """Return a plan with its large files cut, and every part pinned to its files. `total` has the bytes of all
     spools.
     """
-    adapter = FORMATS[form]()
+    adapter = FORMATS[plan.form]()
     segments = [segment for part in plan.parts for segment in part.segments]
     place = pinned_to(folder(plan.spool.path), adapter, segments)
     parts = plan.parts
@@ -196,7 +222,7 @@ def shared_tasks(plans: Iterable[SpoolPlan], options: JournalOptions, reads_valu
 
 
 def _by_spool(task: list[tuple[SpoolPlan, Part]]) -> Iterator[list[tuple[SpoolPlan, Part]]]:
-    for _, works in groupby(task, key=lambda work: work[0].spool.host):
+    for _, works in groupby(task, key=lambda work: (work[0].spool.host, work[0].form)):
         yield list(works)
 
 

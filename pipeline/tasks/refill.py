@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from datetime import UTC
 from typing import TYPE_CHECKING
 
-from staniel.pipeline.sources.journal_options import moment_ms
+from staniel.pipeline.lake.archived import is_archive
+from staniel.pipeline.lake.folders import folder, without_secrets
+from staniel.pipeline.sources.journal_options import JournalOptions, moment_ms
 from staniel.pipeline.sources.live_options import SinkOptions
 from staniel.pipeline.sources.options import Options, QueuePatterns, as_option
-from staniel.pipeline.sources.planning import no_queue
+from staniel.pipeline.sources.planning import formats_of_view, no_queue
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,19 +36,32 @@ def items_of(spark: SparkSession, path: str, parquet: bool, given: Mapping[str, 
         finally:
             spark.conf.set(INFERRING, inferring)
     else:
-        rows = spark.read.format("staniel-journal").options(**{"view": "state", **given}).load(path)
+        reading = {"view": "state", **given}
+        check_items(JournalOptions({**reading, "path": path}))
+        rows = spark.read.format("staniel-journal").options(**reading).load(path)
     if "op" in rows.columns:
         rows = rows.filter(F.col("op").isin(ITEM_OPS))
     if parquet and {"op", "size", "addTime", "expireTime"} <= set(rows.columns):
         # Archives of earlier versions have the placeholder records of packs as empty items without a time.
         timeless = F.col("addTime").isNull() & F.col("expireTime").isNull()
         rows = rows.filter(~(timeless & (F.coalesce("size", F.lit(0)) == 0)))
-    if "reader" in rows.columns:  # an item has a row for each reader that has not read it, but is put once
-        return rows.dropDuplicates(["queue", "id"]).orderBy("queue", "id")
     if "position" in rows.columns:
-        return rows.orderBy("queue", F.col("position").asc_nulls_first())
+        # In libkestrel's format an item has a row for each reader that has not read it, but is put once.
+        own = F.coalesce(F.concat(F.lit("position "), "position"), F.concat(F.lit("xid "), "xid"))
+        is_alone = F.col("reader").isNull()
+        alone = rows.withColumn("_key", F.when(is_alone, own).otherwise(F.col("id").cast("string")))
+        place = F.when(is_alone, F.col("position")).otherwise(F.col("id"))
+        return alone.dropDuplicates(["queue", "_key"]).drop("_key").orderBy("queue", place.asc_nulls_first(), "xid")
     order = [name for name in ("addTime", "file", "offset", "id") if name in rows.columns]
     return rows.orderBy(*order)
+
+
+def check_items(options: JournalOptions) -> None:
+    """Refuse a command log of workq, with ValueError: queues of items hold no jobs."""
+    if options.is_several or is_archive(options.path):
+        return
+    if formats_of_view(folder(options.path), options)[0][0].name == "workq":
+        raise ValueError(f"{without_secrets(options.path)} is a command log of workq: its jobs are not put as items")
 
 
 def refill(rows: DataFrame, since: str, until: str, queues: list[str], options: Mapping[str, str], rate: int) -> int:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from staniel.journal.kestrel.effect import EffectMismatch, State
 from staniel.pipeline.formats.base import JournalSegment, Part, Reading, check_values
+from staniel.pipeline.formats.columns import STATE
 from staniel.pipeline.formats.kestrel.adapter import KestrelAdapter
 from staniel.pipeline.formats.kestrel.effect_scan import (
     EMPTY,
@@ -27,14 +28,14 @@ from staniel.pipeline.formats.kestrel.effect_scan import (
     XidScan,
 )
 from staniel.pipeline.formats.kestrel.queue import Stretch, described, furnish, hold, stand, survey, trusting
-from staniel.pipeline.formats.kestrel.state import STATE, QueueSummary, Summarised, live_rows, summarise_file
+from staniel.pipeline.formats.kestrel.state import QueueSummary, Summarised, live_rows, summarise_file
 from staniel.pipeline.lake.archived import is_archive
 from staniel.pipeline.lake.arrow import ddl
 from staniel.pipeline.lake.folders import FileVanished, Folder, feed, folder
 from staniel.pipeline.lake.stores import settings_of
 from staniel.pipeline.sources.journal_options import JournalOptions
 from staniel.pipeline.sources.offsets import pin, pinned_to
-from staniel.pipeline.sources.planning import OPEN_BYTES, TASK_BYTES, bundled, plan_parts
+from staniel.pipeline.sources.planning import OPEN_BYTES, TASK_BYTES, bundled, formats_of_view, plan_parts
 from staniel.pipeline.worker_gc import freeze_imports, then_freeze_imports
 
 if TYPE_CHECKING:
@@ -81,12 +82,12 @@ def _queues_of(spark: SparkSession, path: str, given: Mapping[str, str], sealed:
 
 
 def state_of(spark: SparkSession, path: str, given: Mapping[str, str]) -> DataFrame:
-    """Return the columns of the view `state`. Tasks get the summaries and read the remaining items. Of an archive and
-    of several spools a queue is a task.
+    """Return the columns of the view `state`. Tasks get the summaries and read the remaining items. Of an archive, of
+    several spools and of other formats a queue is a task.
     """
     stores = settings_of(spark)
     options = JournalOptions({**given, "path": path, "view": "state"}, stores)
-    if options.is_several or is_archive(options.path):
+    if options.is_several or is_archive(options.path) or not is_kestrel(options):
         read: DataFrame = spark.read.format("staniel-journal").options(**{**given, "view": "state"}).load(path)
         return read
     options.check_batch()
@@ -107,6 +108,11 @@ def state_of(spark: SparkSession, path: str, given: Mapping[str, str]) -> DataFr
     rdd = spark.sparkContext.parallelize([(pickle.dumps(share),) for share in shares], max(len(shares), 1))
     made: DataFrame = spark.createDataFrame(rdd, "task binary").mapInArrow(rows, ddl(STATE))
     return made
+
+
+def is_kestrel(options: JournalOptions) -> bool:
+    """Return True if all queues of a spool are in Kestrel's format."""
+    return [form.name for form, _ in formats_of_view(folder(options.path), options)] == ["kestrel"]
 
 
 def run(

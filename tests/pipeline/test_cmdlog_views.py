@@ -10,7 +10,7 @@ from staniel.pipeline.formats.adapters import list_segments
 from staniel.pipeline.formats.base import CorruptJournal, OnCorrupt, Part, Reading
 from staniel.pipeline.lake.folders import LocalFolder
 from tests.support.job_world import job_id
-from tests.support.workq_log import Script, files, snapshot
+from tests.support.workq_log import Script, by_chance, files, snapshot
 
 
 @pytest.fixture
@@ -67,3 +67,37 @@ def test_damage_is_stepped_over_and_told(script: Script, tmp_path: Path) -> None
         rows(tmp_path, "ops")
     found = rows(tmp_path, "ops", Reading(on_corrupt=OnCorrupt.PERMISSIVE))
     assert len(found) == 8 and sum(row["_corrupt"] is not None for row in found) == 1
+
+
+def test_the_state_has_jobs_in_the_order_in_which_they_are_handed_out(tmp_path: Path) -> None:
+    script = Script()
+    for number in range(6):
+        script.add(number, flags="-priority=5" if number == 4 else "")
+    script.add(6, name="other")
+    for number, at in ((7, "2200-01-01T00:00:00Z"), (8, "2023-11-14T22:13:21Z")):
+        assert script.client.says(f"schedule {job_id(number)} q 60000 600000 {at} 5", f"job {number}").hears() == "+OK"
+    script.wait(1200)
+    assert script.lease() == "4"
+    write(script, tmp_path)
+    found = rows(tmp_path, "state")
+    assert [(row["queue"], row["state"], row["position"], row["value"], row["deliveries"]) for row in found] == [
+        ("other", "queued", 0, b"job 6", 0),
+        *(("q", "queued", at, b"job %d" % number, 0) for at, number in enumerate((0, 1, 2, 3, 5, 8))),
+        ("q", "open", None, b"job 4", 1),
+        ("q", "delayed", None, b"job 7", 0),
+    ]
+    assert {row["id"] for row in found} == {None} and len({row["jobId"] for row in found}) == 9
+    assert [row["priority"] for row in found if row["priority"]] == [5]
+    assert all(row["expireTime"] is not None for row in found)
+    assert [row["value"] for row in rows(tmp_path, "state", Reading(queues={"other"}))] == [b"job 6"]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_state_is_what_the_server_has_after_anything(tmp_path: Path, seed: int) -> None:
+    script = Script()
+    by_chance(seed)(script)
+    write(script, tmp_path)
+    found = rows(tmp_path, "state")
+    queue = next(iter(script.world.broker.workq.jobs.by_id.values())).terms.queue
+    ready = [job.id.hex() for job in queue.ready]
+    assert [str(row["jobId"]).replace("-", "") for row in found if row["position"] is not None] == ready

@@ -62,6 +62,8 @@ def test_each_reader_has_its_own_state(spool: Path) -> None:
     assert [row["id"] for row in found if row["reader"] == ""] == [4, 6, 7, 8, 9]
     late = [(row["position"], row["id"]) for row in found if row["reader"] == "late"]
     assert late == list(enumerate(range(1, 10)))
+    errors = [(row["state"], row["deliveries"]) for row in found if row["id"] == 4]
+    assert errors == [("returned", 1)] * 2 and {row["state"] for row in found if row["id"] != 4} == {"queued"}
     done = [row["id"] for row in rows(spool, "items") if row["reader"] == "" and row["state"] == "done"]
     assert done == [1, 2, 3, 5]
 

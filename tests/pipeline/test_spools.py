@@ -16,17 +16,18 @@ from pyspark.sql import SparkSession
 
 from staniel import pipeline
 from staniel.journal.copy_mark import UNFINISHED, VERSION
-from staniel.journal.libkestrel.records import SEGMENT_MAGIC, encode_put
+from staniel.journal.libkestrel.records import READER_MAGIC, SEGMENT_MAGIC, encode_put
 from staniel.pipeline.lake.folders import FileVanished, LocalFolder, folder
 from staniel.pipeline.lake.globs import is_pattern, match_folders
 from staniel.pipeline.report.figures import gather
-from staniel.pipeline.sources.journal import JournalSource, SpoolsReader, columns_of
+from staniel.pipeline.sources.journal import JournalReader, JournalSource, SpoolsReader, columns_of
 from staniel.pipeline.sources.journal_options import JournalOptions
 from staniel.pipeline.sources.journal_partition import SharedPartition
 from staniel.pipeline.sources.spools import SpoolUnreachable, list_spools
 from staniel.pipeline.tasks import archive as archive_module
 from staniel.queues.item import Item
 from tests.support.records import NOW_MS, addx
+from tests.support.workq_log import Script, files
 
 Rows = list[dict[str, Any]]
 
@@ -258,7 +259,34 @@ def test_spools_of_different_formats_are_refused_and_empty_ones_have_none(data: 
     (streams / "jobs.5").write_bytes(SEGMENT_MAGIC + encode_put(Item(b"c", NOW_MS), 1, 0))
     with pytest.raises(ValueError, match=r"web1/spool holds kestrel's format, .*web4/spool libkestrel's: read them"):
         rows_of(data / "*" / "spool")
+    several = rows_of(data / "*" / "spool", view="state", queue="jobs")
+    assert [(row["host"], row["value"]) for row in several if row["reader"] is not None] == [("web4", b"c")]
+    assert len(several) == 4 and {row["position"] for row in several} == {0}
     assert {row["host"] for row in rows_of(data / "web4" / "spo*")} == {"spool"}
+
+
+def test_the_state_has_spools_of_all_formats_and_spools_with_several(data: Path) -> None:
+    mixed, jobs, script = filled(data / "web4" / "spool", "kept"), data / "web5" / "spool", Script()
+    (mixed / "mail.5").write_bytes(SEGMENT_MAGIC + encode_put(Item(b"stream", NOW_MS), 1, 0))
+    (mixed / "mail.read.late").write_bytes(READER_MAGIC)
+    script.add(7, name="jobs")
+    jobs.mkdir(parents=True)
+    for number, log in enumerate(files(script.world.disk), start=1):
+        (jobs / f"{number:09}.log").write_bytes(log)
+    several = rows_of(data / "web[45]" / "spool", view="state")
+    assert [(row["host"], row["queue"], row["value"], row["reader"], row["jobId"] is None) for row in several] == [
+        ("web4", "kept", b"web4 kept", None, True),
+        ("web4", "mail", b"stream", "late", True),
+        ("web5", "jobs", b"job 7", None, False),
+    ]
+    assert [row["host"] for row in rows_of(data / "*" / "spool", view="state", queue="jobs")][-2:] == ["web2", "web5"]
+    alone = JournalReader(options_of(mixed, view="state"), columns_of(options_of(mixed, view="state")))
+    rows = [row for task in alone.partitions() for batch in alone.read(task) for row in batch.to_pylist()]
+    assert [row["value"] for row in rows] == [b"web4 kept", b"stream"]
+    with pytest.raises(ValueError, match="holds queues of two formats"):
+        rows_of(mixed)
+    with pytest.raises(SpoolUnreachable, match="most records name none"):
+        rows_of(jobs, queue="jobs", hostColumn="true")
 
 
 def test_a_queue_must_be_in_one_of_the_spools(data: Path) -> None:

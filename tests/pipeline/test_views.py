@@ -15,8 +15,12 @@ from staniel.pipeline.formats.base import CorruptJournal, JournalSegment, OnCorr
 from staniel.pipeline.formats.kestrel.adapter import KestrelAdapter
 from staniel.pipeline.lake.folders import LocalFolder
 from staniel.queues.config import JournalDialect
+from tests.broker.test_delays import put
 from tests.pipeline.spools import contents, history, replayed, write
+from tests.pipeline.test_sidecars import spill
 from tests.support.records import DAMAGED, NOW_MS, addx, named, with_xid
+from tests.support.streams import asks
+from tests.support.world import World
 
 FORMAT = KestrelAdapter()
 FAIL = Reading()
@@ -48,6 +52,17 @@ def test_only_open_reads_have_a_transaction_id_whatever_the_item_s_record_has(tm
     (tmp_path / "q").write_bytes(b"".join(opened) + named(7, 8, b"8") + with_xid(5, 5))
     found = [(row["state"], row["value"], row["xid"]) for row in rows(tmp_path, "state")]
     assert found == [("returned", b"5", None), ("queued", b"8", None), ("open", b"6", 6)]
+
+
+def test_an_item_at_rest_until_its_delay_ends_is_no_open_read_and_was_not_delivered(tmp_path: Path) -> None:
+    world = World("")
+    for delay_ms in (5000, 9000):
+        assert put(world, delay_ms, str(delay_ms)) == "STORED"
+    assert asks(world, "set q 0 0 3", "now") == "STORED" and asks(world, "get q/open").split()[4] == "now"
+    found = [
+        (row["state"], row["value"], row["deliveries"]) for row in rows(spill(world.disk, tmp_path / "s"), "state")
+    ]
+    assert sorted(found) == [("delayed", b"5000", 0), ("delayed", b"9000", 0), ("open", b"now", 1)]
 
 
 def test_the_state_without_values_is_the_same_without_values(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from staniel.journal.kestrel.effect import EffectMismatch
 from staniel.journal.kestrel.files import Files
 from staniel.journal.kestrel.records import ADD_XID, ADDX, FIXED_BYTES, HEAD_BYTES
 from staniel.pipeline.formats.base import BatchEnd, JournalSegment, Part, Reading, View
+from staniel.pipeline.formats.columns import STATE
 from staniel.pipeline.formats.kestrel import items as kestrel_items
 from staniel.pipeline.formats.kestrel import ops as kestrel_ops
 from staniel.pipeline.formats.kestrel import queue as kestrel_queue
@@ -62,7 +63,7 @@ class KestrelAdapter:
         return {
             "ops": kestrel_ops.SCHEMA,
             "items": kestrel_items.ITEMS,
-            "state": kestrel_state.STATE,
+            "state": STATE,
             "summaries": SUMMARIES,
         }
 

@@ -25,9 +25,10 @@ from staniel.journal.kestrel.records import (
     decode,
 )
 from staniel.pipeline.formats.base import JournalSegment, Part, Reading, handle_damage
+from staniel.pipeline.formats.columns import ITEM
 from staniel.pipeline.formats.kestrel.effect_scan import EMPTY, EffectScan, Held, symbol_of
 from staniel.pipeline.formats.kestrel.ops import OPS, STAND_IN, OpsReader
-from staniel.pipeline.formats.kestrel.state import ITEM, ITEM_OPS, item_ids
+from staniel.pipeline.formats.kestrel.state import ITEM_OPS, item_ids
 from staniel.pipeline.lake.arrow import batch, schema
 from staniel.pipeline.lake.folders import Folder, feed
 

@@ -18,29 +18,13 @@ from staniel.journal.kestrel.effect import ID_FLOOR_MIN, Origin, SegmentEffect, 
 from staniel.journal.kestrel.records import HEAD_BYTES, SAVE_XID
 from staniel.journal.kestrel.sidecar import Sidecar
 from staniel.pipeline.formats.base import JournalSegment, Reading, handle_damage, torn_end
+from staniel.pipeline.formats.columns import STATE
 from staniel.pipeline.formats.kestrel.effect_scan import MARK_EVERY, EffectScan, EntryState, SegmentFacts
 from staniel.pipeline.formats.kestrel.ops import BATCH_BYTES, LISTED, OPS, STAND_IN, OpsReader
-from staniel.pipeline.lake.arrow import BATCH_ROWS, TIME, batch, constant, schema
+from staniel.pipeline.lake.arrow import BATCH_ROWS, batch, constant
 from staniel.pipeline.lake.folders import Folder, feed
+from staniel.queues.delays import REST_XID_MIN
 
-ITEM = {
-    "id": pa.int64(),
-    "value": pa.binary(),
-    "size": pa.int64(),
-    "addTime": TIME,
-    "expireTime": TIME,
-    "flags": pa.int64(),
-}
-STATE = schema(
-    queue=pa.string(),
-    position=pa.int64(),
-    state=pa.string(),
-    **ITEM,
-    deliveries=pa.int32(),
-    xid=pa.int32(),
-    file=pa.string(),
-    offset=pa.int64(),
-)
 ITEM_OPS = pa.array(["add", "add_xid", "continue", OPS[STAND_IN]])  # the records counted in the order of adding
 EXACT_ID_MS = 1 << 46  # add times up to here make ids of 64 bits
 
@@ -129,6 +113,12 @@ def rows_of(
         held = listed[symbol.number] if symbol.origin is Origin.LISTED else single[symbol.number]
         return held | {"queue": name, "deliveries": symbol.deliveries} | more
 
+    def opened(xid: int, symbol: Symbol) -> dict[str, Any]:
+        open_row = row(symbol, state="open", xid=xid)
+        if not (REST_XID_MIN <= xid < 0 and open_row.get("expireTime")):  # an item with a delay has an expiry
+            return open_row
+        return open_row | {"state": "delayed", "deliveries": max(symbol.deliveries - 1, 0)}
+
     def wanted(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return [row for row in rows if stand_ins or row["op"] != OPS[STAND_IN]]
 
@@ -147,7 +137,7 @@ def rows_of(
         }
         made = batch(STATE, {name: rows[name] for name in rows.schema.names if name in STATE.names} | more, count)
         yield made if stand_ins else made.filter(pc.not_equal(rows["op"], OPS[STAND_IN]))
-    yield from _batches(wanted([row(symbol, state="open", xid=xid) for xid, symbol in sorted(state.opens.items())]))
+    yield from _batches(wanted([opened(xid, symbol) for xid, symbol in sorted(state.opens.items())]))
 
 
 def _batches(rows: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:

@@ -29,6 +29,7 @@ from staniel.journal.libkestrel.records import (
     read_record,
 )
 from staniel.pipeline.formats.base import BatchEnd, JournalSegment, Part, Reading, View, handle_damage
+from staniel.pipeline.formats.columns import STATE
 from staniel.pipeline.lake.arrow import TIME, Rows, schema
 from staniel.pipeline.lake.folders import GONE, PIECE_BYTES, FileVanished, Folder
 from staniel.pipeline.lake.lake import ReadMark
@@ -48,7 +49,6 @@ ITEM = {
 }
 OPS = schema(op=pa.string(), asOf=TIME, **ITEM, _corrupt=pa.string())
 ITEMS = schema(reader=pa.string(), state=pa.string(), **ITEM)
-STATE = schema(reader=pa.string(), position=pa.int64(), **ITEM)
 IDS = pa.list_(pa.field("element", pa.int64()))
 READERS = schema(queue=pa.string(), reader=pa.string(), file=pa.string(), head=pa.int64(), done=IDS)
 COMMANDS = {PUT_COMMAND: "put", READ_HEAD_COMMAND: "read_head", READ_DONE_COMMAND: "read_done"}
@@ -204,10 +204,21 @@ def read_state(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Reco
             for row in _rows(folder, segment, reading):
                 for reader in readers:
                     if not reader.has(row["id"]):
-                        yield row | {"reader": reader.name, "position": positions[reader.name]}
+                        yield waiting_row(row, reader.name, positions[reader.name])
                         positions[reader.name] += 1
 
     return batches(STATE, rows())
+
+
+def waiting_row(row: dict[str, Any], reader: str, position: int) -> dict[str, Any]:
+    """Return a row of the view `state` for an item that a reader has not read."""
+    errors = row["errorCount"]
+    return row | {
+        "reader": reader,
+        "position": position,
+        "state": "returned" if errors else "queued",
+        "deliveries": errors,
+    }
 
 
 def read_readers(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:

@@ -16,7 +16,8 @@ from staniel.pipeline.formats.archived import (
     find_record,
     open_parquet,
 )
-from staniel.pipeline.formats.libkestrel.adapter import OPS, STATE, ReaderProgress, batches
+from staniel.pipeline.formats.columns import STATE
+from staniel.pipeline.formats.libkestrel.adapter import OPS, ReaderProgress, batches, waiting_row
 from staniel.pipeline.lake.archived import ArchivedFile, ArchivedQueue, IncompleteArchive
 from staniel.pipeline.lake.lake import LakeFolder
 
@@ -40,7 +41,7 @@ def read_archived(place: LakeFolder, queue: ArchivedQueue, reading: ArchiveReadi
         for row in _items(place, queue, reading, readers):
             for reader in readers:
                 if not reader.has(row["id"]):
-                    yield row | {"queue": queue.queue, "reader": reader.name, "position": positions[reader.name]}
+                    yield waiting_row(row, reader.name, positions[reader.name]) | {"queue": queue.queue}
                     positions[reader.name] += 1
 
     return batches(STATE, rows())

@@ -26,6 +26,7 @@ class ArchiveReading(Struct, frozen=True):
     on_corrupt: OnCorrupt = OnCorrupt.FAIL
     until_ms: int | None = None
     ending: dict[str, Any] | None = None
+    ids: frozenset[str] | None = None
 
 
 class RowPlace(NamedTuple):

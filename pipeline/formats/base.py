@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from staniel.journal.errors import CorruptRecord, Damage, TruncatedRecord
+from staniel.pipeline.lake.archived import ArchivedQueue
 from staniel.pipeline.lake.folders import Folder
 from staniel.pipeline.lake.lake import ReadMark
 
@@ -56,14 +57,23 @@ class JournalSegment(Struct, frozen=True):
         return self.end - self.begin
 
 
+class PartArchive(Struct, frozen=True):
+    """A queue in the archive under `url`. `goes_on`: the segments begin where it ends; else they may repeat some."""
+
+    url: str
+    queue: ArchivedQueue
+    goes_on: bool
+
+
 class Part(Struct, frozen=True):
     """The input of one task: segments of one queue, in order. `fates` has the reader files, which record the fate of
-    the items; None: not looked up yet.
+    the items; None: not looked up yet. `archive` has the records before those of the segments, for the view `history`.
     """
 
     queue: str
     segments: list[JournalSegment]
     fates: list[JournalSegment] | None = None
+    archive: PartArchive | None = None
 
     @property
     def bytes(self) -> int:
@@ -84,6 +94,7 @@ class Reading(Struct, frozen=True):
     quarantine: str = ""
     ops: frozenset[str] | None = None
     queues: SelectedQueues | None = None  # the selected queues, for a format whose files hold all of them
+    ids: frozenset[str] | None = None  # of the view `history`: only these items
     now_ms: int = 0  # the add time of items whose records have none
     damages: list[Damage] | None = None  # collects all damage, torn ends included, for callers that report it
     value_bytes_max: int = 0  # a longer payload is an error; 0: no limit

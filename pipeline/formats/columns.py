@@ -30,5 +30,25 @@ STATE = schema(
     dueTime=TIME,
     priority=pa.int64(),
 )
-OF_ALL_FORMATS = {"state": STATE}
+HISTORY = schema(
+    queue=pa.string(),
+    event=pa.string(),
+    time=TIME,
+    asOf=TIME,
+    id=pa.int64(),
+    jobId=pa.string(),
+    reader=pa.string(),
+    deliveries=pa.int32(),
+    xid=pa.int32(),
+    by=pa.string(),
+    origin=pa.string(),
+    times=pa.int64(),
+    value=pa.binary(),
+    size=pa.int64(),
+    addTime=TIME,
+    expireTime=TIME,
+    dueTime=TIME,
+    **PLACE,
+)
+OF_ALL_FORMATS = {"state": STATE, "history": HISTORY}
 """The columns of the views in which rows of spools of any formats stand together."""

@@ -20,7 +20,7 @@ from staniel.journal.workq.encoder import BARE_BYTES, COMMANDS, COMPLETE, CRC_BY
 from staniel.journal.workq.records import kind_of, read_added, read_fields, read_result, read_time
 from staniel.journal.workq.segments import Frame, SegmentReader, header_error, is_begun
 from staniel.pipeline.formats.base import BatchEnd, JournalSegment, Part, Reading, View, handle_damage
-from staniel.pipeline.formats.columns import STATE
+from staniel.pipeline.formats.columns import HISTORY, STATE
 from staniel.pipeline.lake.arrow import TIME, Rows, schema
 from staniel.pipeline.lake.folders import Folder, FolderFs
 from staniel.pipeline.lake.lake import ReadMark
@@ -47,6 +47,7 @@ JOB = {
     "offset": pa.int64(),
 }
 OPS = schema(op=pa.string(), asOf=TIME, **JOB, _corrupt=pa.string())
+NO_JOB = {"queue": None, "state": None, "addTime": None, "attempts": None}  # that the log knows no more
 LIVE = ("queued", "leased", "scheduled")
 JOBS = schema(state=pa.string(), attempts=pa.int32(), fails=pa.int32(), firstStart=TIME, endTime=TIME, **JOB)
 
@@ -60,7 +61,7 @@ class CmdLogAdapter:
     has_ids = False
 
     def schemas(self) -> dict[str, pa.Schema]:
-        return {"ops": OPS, "jobs": JOBS, "state": STATE}
+        return {"ops": OPS, "jobs": JOBS, "state": STATE, "history": HISTORY}
 
     def whole_queue(self, view: str) -> bool:
         return view != "ops"
@@ -124,7 +125,7 @@ class CmdLogAdapter:
         return None
 
     def view(self, name: str) -> View:
-        views: dict[str, View] = {"ops": read_ops, "jobs": read_jobs, "state": read_state}
+        views: dict[str, View] = {"ops": read_ops, "jobs": read_jobs, "state": read_state, "history": read_history}
         return views[name]
 
 
@@ -182,6 +183,56 @@ def _state_row(job: dict[str, Any], state: str) -> dict[str, Any]:
     return job | columns | {"expireTime": job["endMs"], "dueTime": job["runAt"]}
 
 
+EVENTS = {
+    "add": "put",
+    "schedule": "put",
+    "start-attempt": "opened",
+    "complete": "confirmed",
+    "fail": "died",
+    "delete": "removed",
+    "expire": "expired",
+}
+
+
+def read_history(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:
+    """Yield a row for each record of a job, in the order of the log. A task holds all jobs, without values."""
+    return _batches(HISTORY, _events(folder, part, reading))
+
+
+def _events(folder: Folder, part: Part, reading: Reading) -> Iterator[dict[str, Any]]:
+    jobs: dict[str, dict[str, Any]] = {}
+    for segment in part.segments:
+        for row in _rows(folder, segment):
+            if "damage" in row:
+                handle_damage(folder, segment, row["damage"], reading)
+                continue
+            if "_corrupt" in row:
+                continue
+            _apply(jobs, row | {"value": None})
+            job = jobs.get(row["id"], NO_JOB)
+            ended = job["state"] == "failed"
+            event = EVENTS.get(row["op"]) or ("died" if ended else "returned")
+            if is_wanted(reading, job) and (reading.ids is None or row["id"] in reading.ids):
+                yield _event(row, job, event, reading.include_value)
+
+
+def _event(row: dict[str, Any], job: dict[str, Any], event: str, include_value: bool) -> dict[str, Any]:
+    """Return a row of the view `history`; the item's columns stand in the one of its put."""
+    put = (
+        {"value": row["value"] if include_value else None}
+        | {
+            "size": row["size"],
+            "expireTime": row["endMs"],
+            "dueTime": row["runAt"],
+        }
+        if event == "put"
+        else {}
+    )
+    places = {name: row[name] for name in ("file", "offset", "asOf")}
+    job_columns = {"queue": job["queue"], "jobId": row["id"], "addTime": job["addTime"], "deliveries": job["attempts"]}
+    return {**places, **job_columns, **put, "event": event, "time": row["asOf"]}
+
+
 def _batches(columns: pa.Schema, rows: Iterable[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
     held = Rows(columns)
     for row in rows:
@@ -194,7 +245,7 @@ def _batches(columns: pa.Schema, rows: Iterable[dict[str, Any]]) -> Iterator[pa.
 
 def is_wanted(reading: Reading, job: dict[str, Any]) -> bool:
     """Return True if the queue of a job is selected."""
-    return reading.queues is None or job["queue"] in reading.queues
+    return reading.queues is None or (job["queue"] is not None and job["queue"] in reading.queues)
 
 
 def _jobs(folder: Folder, part: Part, reading: Reading) -> tuple[dict[str, dict[str, Any]], int]:

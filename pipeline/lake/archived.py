@@ -36,7 +36,7 @@ class ArchivedQueue(Struct, frozen=True):
 
     `restarts` has the batches before which its journal had lost records; the archive from there on begins with all that
     the queue then held. `rows` is the expected number of rows; None: not counted. `readers` has each reader's progress
-    by name; None: not noted.
+    by name; None: not noted. `end` is the offset in the journal up to which it was archived.
     """
 
     queue: str
@@ -44,6 +44,7 @@ class ArchivedQueue(Struct, frozen=True):
     restarts: list[int] = field(default_factory=list)
     rows: int | None = None
     readers: dict[str, ReadMark] | None = None
+    end: Any = None
 
 
 def is_archive(url: str) -> bool:
@@ -87,7 +88,7 @@ def _queue(entry: LedgerEntry, queue: str, files: list[ArchivedFile]) -> Archive
             " did not note where: what the queue held cannot be told; archive into a new folder"
         )
     restarts = [] if gap is None else gap.batches
-    return ArchivedQueue(queue, files, restarts, entry.rows.get(queue), entry.readers.get(queue))
+    return ArchivedQueue(queue, files, restarts, entry.rows.get(queue), entry.readers.get(queue), entry.end.get(queue))
 
 
 def _ledger(url: str) -> LedgerEntry:

@@ -1,8 +1,10 @@
-"""The view `state` of an archive: `staniel-journal` over a folder written by `staniel pipeline archive`."""
+"""The views `state` and `history` of an archive: `staniel-journal` over a folder that `staniel pipeline archive` has
+written.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,9 +13,11 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from staniel.pipeline.formats.archived import ArchiveReading
 from staniel.pipeline.formats.base import OnCorrupt, check_values
-from staniel.pipeline.formats.columns import STATE
+from staniel.pipeline.formats.columns import OF_ALL_FORMATS
 from staniel.pipeline.formats.kestrel import archived as kestrel
+from staniel.pipeline.formats.kestrel.history import read_archived_history as read_kestrel_history
 from staniel.pipeline.formats.libkestrel import archived as libkestrel
+from staniel.pipeline.formats.libkestrel.history import read_archived_history as read_libkestrel_history
 from staniel.pipeline.lake.archived import ArchivedQueue, open_archived, queues_of_archive
 from staniel.pipeline.lake.folders import without_secrets
 from staniel.pipeline.lake.lake import lake_folder_of
@@ -23,7 +27,13 @@ from staniel.pipeline.sources.planning import OPEN_BYTES, bundled, no_queue
 from staniel.pipeline.worker_gc import freeze_imports, then_freeze_imports
 
 COLUMN_OF_FORMATS = {"xid": "kestrel", "errorCount": "libkestrel", "maxFails": "workq"}
-READERS = {"kestrel": kestrel.read_archived, "libkestrel": libkestrel.read_archived}
+READERS: dict[tuple[str, str], Callable[..., Iterator[pa.RecordBatch]]] = {
+    ("state", "kestrel"): kestrel.read_archived,
+    ("state", "libkestrel"): libkestrel.read_archived,
+    ("history", "kestrel"): read_kestrel_history,
+    ("history", "libkestrel"): read_libkestrel_history,
+}
+BY_TIME = {"startingOffsetsByTimestamp", "endingOffsetsByTimestamp"}
 NO_STATE = {"workq": "an archive of a workq log has no view of its jobs"}
 
 
@@ -58,7 +68,8 @@ class ArchiveStateReader(DataSourceReader):
             raise ValueError(f"option endingOffsets: {no_queue(unknown[0], without_secrets(options.path), queues)}")
         include_value = options.reading.include_value and "value" in {name.lower() for name in self.columns.names}
         freeze_imports()
-        plain = ArchiveReading(include_value, options.reading.on_corrupt, options.ending_ms)
+        reading = options.reading
+        plain = ArchiveReading(include_value, reading.on_corrupt, options.ending_ms, ids=reading.ids)
         chosen = [queue for name, queue in queues.items() if name in options.queues and queue.files]
         works = [(queue, replace(plain, ending=ending.get(queue.queue))) for queue in chosen]
         return [ArchivePartition(options.path, form, some) for some in bundled(works, lambda work: _bytes(work[0]))]
@@ -71,20 +82,23 @@ class ArchiveStateReader(DataSourceReader):
     def _rows(self, partition: ArchivePartition) -> Iterator[pa.RecordBatch]:
         place = lake_folder_of(partition.path)
         for queue, reading in partition.queues:
-            for batch in READERS[partition.form](place, queue, reading):
+            for batch in READERS[self.options.view, partition.form](place, queue, reading):
                 check_values(batch, self.options.reading.value_bytes_max)
                 yield fitted(batch, self.columns)
 
 
 def check_options(options: JournalOptions) -> None:
     """Check the options of a query on an archive. Raises ValueError."""
-    if options.view != "state":
+    if options.view not in OF_ALL_FORMATS:
         raise ValueError(
-            f"{without_secrets(options.path)} is an archive: it answers view=state; its records are read with"
-            " spark.read.parquet"
+            f"{without_secrets(options.path)} is an archive: it answers view=state and view=history; its records are"
+            " read with spark.read.parquet"
         )
     options.check_batch()
-    options.refuse({"startingOffsets", "startingTimestamp", "useSummaries", "minPartitions"}, "spools, not archives")
+    options.refuse(
+        {"startingOffsets", "startingTimestamp", "useSummaries", "minPartitions", "archivePath"} | BY_TIME,
+        "spools, not archives",
+    )
     if options.reading.on_corrupt is OnCorrupt.QUARANTINE:
         raise ValueError("an archive has no bytes to put in quarantine: give onCorrupt=permissive or fail")
     if options.starting is not Begin.EARLIEST:
@@ -95,7 +109,7 @@ def columns_of(options: JournalOptions) -> pa.Schema:
     """Return the columns of the view. Raises ValueError."""
     check_options(options)
     _format_of(options, queues_of_archive(options.path))
-    return STATE
+    return OF_ALL_FORMATS[options.view]
 
 
 def _format_of(options: JournalOptions, queues: dict[str, ArchivedQueue]) -> str:
@@ -110,7 +124,7 @@ def _format_of(options: JournalOptions, queues: dict[str, ArchivedQueue]) -> str
     form = next((form for column, form in COLUMN_OF_FORMATS.items() if column in names), "none")
     if options.format not in ("auto", form):
         raise ValueError(f"{without_secrets(options.path)} is an archive of {form}'s format, not of {options.format}'s")
-    if form not in READERS:
+    if ("state", form) not in READERS:
         raise ValueError(NO_STATE.get(form, "these are not the files of an archive"))
     return form
 

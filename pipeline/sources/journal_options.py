@@ -39,10 +39,11 @@ EVERYWHERE = {
     "quarantinePath",
     "startingOffsets",
     "startingTimestamp",
+    "startingOffsetsByTimestamp",
     "timeZone",
     "minPartitions",
 }
-OF_BATCHES = {"useSummaries", "endingOffsets", "endingTimestamp"}
+OF_BATCHES = {"useSummaries", "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "id", "archivePath"}
 OF_STREAMS = {
     "failOnDataLoss",
     "maxBytesPerTrigger",
@@ -62,7 +63,7 @@ OF_OFFSETS = {
     "lastId",
 }  # of a stream's checkpoint too; a batch: of archives
 OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d\d))?|Z")
-VIEWS = ("ops", "items", "state", "summaries", "readers", "jobs", "spools")
+VIEWS = ("ops", "items", "state", "history", "summaries", "readers", "jobs", "spools")
 
 
 class Begin(Enum):
@@ -102,16 +103,23 @@ class JournalOptions:
         self.starting_ms = time_ms(options, "startingTimestamp")
         self.ending = _offsets(options, "endingOffsets", Begin.LATEST)
         self.ending_ms = time_ms(options, "endingTimestamp")
+        self.starting_times = _times_of_queues(options, "startingOffsetsByTimestamp")
+        self.ending_times = _times_of_queues(options, "endingOffsetsByTimestamp")
         self.reading = Reading(
             options.switch("includeValue", True),
             options.choice("onCorrupt", OnCorrupt.FAIL),
             self._path_of(options.text("quarantinePath")),
             ops=frozenset(options.names("op")) if options.has("op") else None,
             queues=self.queues if self.queues.named else None,
+            ids=frozenset(options.names("id")) if options.has("id") else None,
             value_bytes_max=options.bytes("maxValueBytes", 0),
             use_summaries=options.switch("useSummaries", True),
         )
-        if self.is_several and (isinstance(self.starting, dict) or isinstance(self.ending, dict)):
+        self.archive = self._path_of(options.text("archivePath"))
+        if self.is_several and self.archive:
+            raise ValueError("option archivePath is for one spool: load that one alone")
+        as_json = isinstance(self.starting, dict) or isinstance(self.ending, dict)
+        if self.is_several and (as_json or self.starting_times or self.ending_times):
             raise ValueError("offsets as JSON are of one spool's queues: load that one alone")
 
     def spools(self) -> list[SpoolRef]:
@@ -120,6 +128,14 @@ class JournalOptions:
 
     def _path_of(self, path: str) -> str:
         return with_settings(absolute(path), self._stores) if path else ""
+
+    def starts_ms(self, queue: str) -> int | None:
+        """Return the time from which a queue is read; None: from its first record on."""
+        return self.starting_times.get(queue) if self.starting_ms is None else self.starting_ms
+
+    def ends_ms(self, queue: str) -> int | None:
+        """Return the time up to which a queue is read; None: up to its last record."""
+        return self.ending_times.get(queue) if self.ending_ms is None else self.ending_ms
 
     def alone(self, path: str, form: str) -> JournalOptions:
         """Return these options for one spool, and for its format."""
@@ -149,6 +165,18 @@ def _check_use(options: Options, view: str) -> None:
     """Refuse options that have no effect together with the others. Raises ValueError."""
     if options.has("op") and view != "ops":
         raise ValueError(f"option op is for the view ops, not for {view}")
+    if view == "history":
+        for name in ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"):
+            if options.has(name):
+                raise ValueError(
+                    f"option {name} is not for history, which begins with the first record: filter by asOf"
+                )
+    for name in ("id", "archivePath"):
+        if options.has(name) and view != "history":
+            raise ValueError(f"option {name} is for the view history, not for {view}")
+    ends = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+    if options.has("archivePath") and any(map(options.has, ends)):
+        raise ValueError("option archivePath reads all records: leave the options of the end out, and filter by asOf")
     if options.has("useSummaries") and view != "state":
         raise ValueError(f"option useSummaries is for the view state, not for {view}")
     if options.has("quarantinePath") and options.text("onCorrupt").lower() != OnCorrupt.QUARANTINE.value:
@@ -162,6 +190,19 @@ def _paths(options: Options) -> list[str]:
     if options.has("hostsFile") and not options.has("path"):
         return []
     return [options.demand("path", 'the spool folder, as in .load("spool") or .load("s3://bucket/spool")')]
+
+
+def _times_of_queues(options: Options, name: str) -> dict[str, int]:
+    """Return the epoch ms of each queue: `{"queue": 5}`, or `{"queue": {"0": 5}}` as of a Kafka topic. Raises
+    ValueError.
+    """
+    times = {}
+    for queue, given in (options.object(name) if options.has(name) else {}).items():
+        of_partitions = list(given.values()) if isinstance(given, dict) else [given]
+        if len(of_partitions) != 1 or type(of_partitions[0]) is not int:
+            raise ValueError(f'option {name} wants {{"queue": epoch ms}}, not {{{queue!r}: {given!r}}}')
+        times[queue] = of_partitions[0]
+    return times
 
 
 def time_ms(options: Options, name: str) -> int | None:

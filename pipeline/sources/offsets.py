@@ -106,7 +106,7 @@ def pin(folder: Folder, part: Part) -> Part:
         return replace(segment, mark=offset_in(folder, segment, segment.end).mark)
 
     fates = None if part.fates is None else [pinned(fate) for fate in part.fates]
-    return Part(part.queue, [pinned(segment) for segment in part.segments], fates)
+    return replace(part, segments=[pinned(segment) for segment in part.segments], fates=fates)
 
 
 class PinnedFolder:

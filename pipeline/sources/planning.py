@@ -12,11 +12,12 @@ import pyarrow.compute as pc
 from staniel.journal.kestrel.files import OWN_FOLDER
 from staniel.journal.redo.dump import unlike_log
 from staniel.pipeline.formats.adapters import FORMATS, Listed, list_formats, list_segments, queues_in
-from staniel.pipeline.formats.base import FormatAdapter, JournalSegment, OnCorrupt, Part, Reading
+from staniel.pipeline.formats.base import FormatAdapter, JournalSegment, OnCorrupt, Part, PartArchive, Reading
 from staniel.pipeline.formats.columns import OF_ALL_FORMATS
+from staniel.pipeline.lake.archived import ArchivedQueue, queues_of_archive
 from staniel.pipeline.lake.folders import Folder, SpoolFs, below, folder, without_secrets
 from staniel.pipeline.sources.journal_options import Begin, JournalOptions
-from staniel.pipeline.sources.offsets import pinned_to
+from staniel.pipeline.sources.offsets import from_json, pinned_to, segment_of
 
 TASK_BYTES = 16 << 20  # of journal; less is not worth a task of its own
 NAMES_SHOWN = 10
@@ -37,11 +38,43 @@ def plan_formats(place: Folder, options: JournalOptions, *listed: Listed) -> lis
     """
     listed = listed or tuple(formats_of_view(place, options))
     check_log(place)
-    check_wanted(place, options, listed[0][0], queues_in(listed))
-    return [
-        (form, parts_of(pinned_to(place, form, chain.from_iterable(some.values())), options, form, some))
-        for form, some in listed
-    ]
+    archived = queues_of_archive(options.archive) if options.archive else {}
+    check_wanted(place, options, listed[0][0], {**archived, **queues_in(listed)})
+    plans = []
+    for form, some in listed:
+        pinned = pinned_to(place, form, chain.from_iterable(some.values()))
+        parts = parts_of(pinned, options, form, some)
+        plans.append((form, behind_archive(pinned, options, form, parts, archived) if archived else parts))
+    return plans
+
+
+def behind_archive(
+    place: Folder,
+    options: JournalOptions,
+    form: FormatAdapter,
+    parts: list[Part],
+    archived: Mapping[str, ArchivedQueue],
+) -> list[Part]:
+    """Return the parts with the archived records of their queues in front. Queues that are only in the archive get
+    parts of their own. Raises ValueError for a log of jobs, whose archive has no rows by queue.
+    """
+    if not form.by_queue:
+        raise ValueError(f"option archivePath is not for {form.name} logs")
+    by_queue = {name: Part(name, [], []) for name, queue in archived.items() if queue.files and name in options.queues}
+    by_queue |= {part.queue: part for part in parts}
+    return [_behind(place, form, options.archive, part, archived.get(name)) for name, part in sorted(by_queue.items())]
+
+
+def _behind(place: Folder, form: FormatAdapter, url: str, part: Part, queue: ArchivedQueue | None) -> Part:
+    if queue is None or not queue.files:
+        return part
+    end = None if queue.end is None else from_json(queue.end)
+    at = None if end is None else segment_of(place, form, part.segments, end)
+    segments = part.segments
+    if end is not None and at is not None:
+        first = msgspec.structs.replace(segments[at], begin=end.at, as_of=end.as_of)
+        segments = [first if end.as_of >= 0 else dated(form, place, first), *segments[at + 1 :]]
+    return Part(part.queue, segments, part.fates, PartArchive(url, queue, at is not None))
 
 
 def formats_of_view(place: Folder, options: JournalOptions) -> list[Listed]:
@@ -94,7 +127,12 @@ def check_wanted(place: Folder, options: JournalOptions, form: FormatAdapter, qu
     where = without_secrets(place.url)
     if form.by_queue and (unmet := options.queues.unmet(queues)):
         raise ValueError(no_queue(unmet[0], where, queues))
-    for name, offsets in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
+    for name, offsets in (
+        ("startingOffsets", options.starting),
+        ("endingOffsets", options.ending),
+        ("startingOffsetsByTimestamp", options.starting_times),
+        ("endingOffsetsByTimestamp", options.ending_times),
+    ):
         if isinstance(offsets, dict) and (unmet := [queue for queue in offsets if queue not in queues]):
             raise ValueError(f"option {name}: {no_queue(unmet[0], where, queues)}")
 
@@ -130,8 +168,9 @@ def bounded(
 ) -> list[JournalSegment]:
     """Return a queue's segments between the requested starting and ending offsets and times."""
     natural, whole = segments, {segment.file: segment.begin for segment in segments}
-    if options.ending_ms is not None:
-        segments = form.until(place, segments, options.ending_ms)
+    starts_ms, ends_ms = options.starts_ms(queue), options.ends_ms(queue)
+    if ends_ms is not None:
+        segments = form.until(place, segments, ends_ms)
     if isinstance(options.ending, dict) and queue in options.ending:
         check_offset(form, place, "endingOffsets", queue, natural, options.ending[queue])
         segments = upto(segments, options.ending[queue])
@@ -140,8 +179,8 @@ def bounded(
         segments = since(segments, options.starting[queue])
     if options.starting is Begin.LATEST:
         segments = []
-    if options.starting_ms is not None:
-        known = form.until(place, segments, options.starting_ms - 1)
+    if starts_ms is not None:
+        known = form.until(place, segments, starts_ms - 1)
         last = known[-1] if known else None
         segments = since(segments, {"file": last.file, "at": last.end}) if last else segments
     return [segment if segment.begin == whole[segment.file] else dated(form, place, segment) for segment in segments]

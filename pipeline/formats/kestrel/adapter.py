@@ -16,7 +16,8 @@ from staniel.journal.kestrel.effect import EffectMismatch
 from staniel.journal.kestrel.files import Files
 from staniel.journal.kestrel.records import ADD_XID, ADDX, FIXED_BYTES, HEAD_BYTES
 from staniel.pipeline.formats.base import BatchEnd, JournalSegment, Part, Reading, View
-from staniel.pipeline.formats.columns import STATE
+from staniel.pipeline.formats.columns import HISTORY, STATE
+from staniel.pipeline.formats.kestrel import history as kestrel_history
 from staniel.pipeline.formats.kestrel import items as kestrel_items
 from staniel.pipeline.formats.kestrel import ops as kestrel_ops
 from staniel.pipeline.formats.kestrel import queue as kestrel_queue
@@ -64,6 +65,7 @@ class KestrelAdapter:
             "ops": kestrel_ops.SCHEMA,
             "items": kestrel_items.ITEMS,
             "state": STATE,
+            "history": HISTORY,
             "summaries": SUMMARIES,
         }
 
@@ -174,6 +176,7 @@ class KestrelAdapter:
             "ops": kestrel_ops.read,
             "items": kestrel_items.read_items,
             "state": kestrel_queue.read_state,
+            "history": kestrel_history.read_history,
             "summaries": read_summaries,
         }
         return views[name]

@@ -130,24 +130,34 @@ class ArchiveReader:
 
     def replay(self) -> ArchivedLife:
         """Replay the queue since its journal last lost records, up to the requested end."""
-        files, restarts = self._in_order(), self.queue.restarts
-        ending = self.reading.ending
-        end = None if ending is None else find_record(self.place, self.queue.queue, files, ending)
         life, before = ArchivedLife(), 0
-        for file in files:
-            if any(before < batch <= file.batch for batch in restarts):
+        for file, number, counted, is_last in self.groups():
+            if self.restarts_between(before, file.batch):
                 life = ArchivedLife()
             before = file.batch
+            life.read(file, number, counted)
+            if is_last:
+                return life
+        return ArchivedLife() if any(batch > before for batch in self.queue.restarts) else life
+
+    def groups(self) -> Iterator[tuple[ArchivedFile, int, pa.RecordBatch, bool]]:
+        """Yield (file, number of the row group, its rows up to the requested end, True if they end there)."""
+        files, ending = self._in_order(), self.reading.ending
+        end = None if ending is None else find_record(self.place, self.queue.queue, files, ending)
+        for file in files:
             with self.open(file) as parquet:
                 for number in range(parquet.num_row_groups):
                     rows = self.rows(parquet, number, HEADS)
                     stop = end.row if end is not None and (file, number) == end[:2] else self._first_late(rows)
                     counted = rows.slice(0, stop)
                     check_damage(counted, self.reading.on_corrupt)
-                    life.read(file, number, counted)
+                    yield file, number, counted, stop < rows.num_rows
                     if stop < rows.num_rows:
-                        return life
-        return ArchivedLife() if any(batch > before for batch in restarts) else life
+                        return
+
+    def restarts_between(self, before: int, batch: int) -> bool:
+        """Return True if the journal lost records between these batches, so that its items begin anew."""
+        return any(before < restart <= batch for restart in self.queue.restarts)
 
     def rows(self, parquet: pq.ParquetFile, number: int, names: list[str]) -> pa.RecordBatch:
         """Return a row group. Archives of earlier versions have the placeholder records of packs as empty items without

@@ -29,7 +29,7 @@ from staniel.journal.libkestrel.records import (
     read_record,
 )
 from staniel.pipeline.formats.base import BatchEnd, JournalSegment, Part, Reading, View, handle_damage
-from staniel.pipeline.formats.columns import STATE
+from staniel.pipeline.formats.columns import HISTORY, STATE
 from staniel.pipeline.lake.arrow import TIME, Rows, schema
 from staniel.pipeline.lake.folders import GONE, PIECE_BYTES, FileVanished, Folder
 from staniel.pipeline.lake.lake import ReadMark
@@ -77,7 +77,7 @@ class LibkestrelAdapter:
     has_ids = True
 
     def schemas(self) -> dict[str, pa.Schema]:
-        return {"ops": OPS, "items": ITEMS, "state": STATE, "readers": READERS}
+        return {"ops": OPS, "items": ITEMS, "state": STATE, "history": HISTORY, "readers": READERS}
 
     def whole_queue(self, view: str) -> bool:
         return view != "ops"
@@ -97,7 +97,7 @@ class LibkestrelAdapter:
     def until(self, folder: Folder, segments: list[JournalSegment], until_ms: int) -> list[JournalSegment]:
         kept = []
         for segment in segments:
-            rows = _rows(folder, segment, Reading(include_value=False))
+            rows = item_rows(folder, segment, Reading(include_value=False))
             end = next((row["offset"] for row in rows if (row["addTime"] or 0) > until_ms), segment.end)
             kept.append(msgspec.structs.replace(segment, end=end))
             if end < segment.end:
@@ -165,8 +165,10 @@ class LibkestrelAdapter:
         return marks
 
     def view(self, name: str) -> View:
+        from staniel.pipeline.formats.libkestrel.history import read_history
+
         views: dict[str, View] = {"ops": read_ops, "items": read_items, "state": read_state, "readers": read_readers}
-        return views[name]
+        return (views | {"history": read_history})[name]
 
 
 def read_ops(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:
@@ -175,7 +177,7 @@ def read_ops(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Record
     def dated() -> Iterator[dict[str, Any]]:
         for segment in part.segments:
             latest = segment.as_of
-            for row in _rows(folder, segment, reading, tell=True):
+            for row in item_rows(folder, segment, reading, tell=True):
                 latest = max(latest, row.get("addTime") or 0)
                 yield row | {"asOf": latest}
 
@@ -188,7 +190,7 @@ def read_items(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Reco
     rows = (
         row | {"reader": reader.name, "state": "done" if reader.has(row["id"]) else "queued"}
         for segment in part.segments
-        for row in _rows(folder, segment, reading)
+        for row in item_rows(folder, segment, reading)
         for reader in readers
     )
     return batches(ITEMS, rows)
@@ -201,7 +203,7 @@ def read_state(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Reco
 
     def rows() -> Iterator[dict[str, Any]]:
         for segment in part.segments:
-            for row in _rows(folder, segment, reading):
+            for row in item_rows(folder, segment, reading):
                 for reader in readers:
                     if not reader.has(row["id"]):
                         yield waiting_row(row, reader.name, positions[reader.name])
@@ -259,7 +261,9 @@ def batches(columns: pa.Schema, rows: Iterator[dict[str, Any]]) -> Iterator[pa.R
         yield held.pop_batch()
 
 
-def _rows(folder: Folder, segment: JournalSegment, reading: Reading, tell: bool = False) -> Iterator[dict[str, Any]]:
+def item_rows(
+    folder: Folder, segment: JournalSegment, reading: Reading, tell: bool = False
+) -> Iterator[dict[str, Any]]:
     """Yield the items of a segment; with `tell`, its damage as a row behind them."""
     try:
         for row in _records(folder, segment, False):

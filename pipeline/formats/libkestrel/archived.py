@@ -53,7 +53,7 @@ def _items(
     """Yield the items that some reader has not read, by id, up to the requested end. Ids may begin again after
     a restart.
     """
-    files = _in_order(place, queue)
+    files = files_in_order(place, queue)
     end = None if reading.ending is None else find_record(place, queue.queue, files, reading.ending)
     restarts = [batch for batch in queue.restarts if end is None or batch <= end.file.batch]
     for file in files:
@@ -62,7 +62,7 @@ def _items(
         with open_parquet(place, file) as parquet:
             for number in range(parquet.num_row_groups):
                 stop = end.row if end is not None and (file, number) == end[:2] else None
-                group, is_last = _group(parquet, number, stop, reading)
+                group, is_last = group_rows(parquet, number, stop, reading)
                 waiting = [not all(reader.has(item_id) for reader in readers) for item_id in group["id"].to_pylist()]
                 if any(waiting):
                     yield from _dicts(_with_values(parquet, number, group, reading).filter(pa.array(waiting)))
@@ -70,7 +70,9 @@ def _items(
                     return
 
 
-def _group(parquet: pq.ParquetFile, number: int, stop: int | None, reading: ArchiveReading) -> tuple[pa.Table, bool]:
+def group_rows(
+    parquet: pq.ParquetFile, number: int, stop: int | None, reading: ArchiveReading
+) -> tuple[pa.Table, bool]:
     """Return the rows of a group without their values, up to `stop`, and True if the first row left out is too late."""
     rows = parquet.read_row_group(number, HEADS).slice(0, stop)
     check_damage(rows, reading.on_corrupt)
@@ -87,6 +89,13 @@ def _with_values(parquet: pq.ParquetFile, number: int, heads: pa.Table, reading:
     return heads.append_column("value", parquet.read_row_group(number, ["value"])["value"].slice(0, heads.num_rows))
 
 
+def all_dicts(
+    parquet: pq.ParquetFile, number: int, heads: pa.Table, reading: ArchiveReading
+) -> Iterator[dict[str, Any]]:
+    """Return the items of a group, as `_dicts` does."""
+    return _dicts(_with_values(parquet, number, heads, reading))
+
+
 def _dicts(rows: pa.Table) -> Iterator[dict[str, Any]]:
     """Yield rows in the form of read_state: times in ms. A row of damage is no item."""
     for name in ("addTime", "expireTime"):
@@ -95,7 +104,7 @@ def _dicts(rows: pa.Table) -> Iterator[dict[str, Any]]:
     return (row for row in rows.to_pylist() if row["id"] is not None)
 
 
-def _in_order(place: LakeFolder, queue: ArchivedQueue) -> list[ArchivedFile]:
+def files_in_order(place: LakeFolder, queue: ArchivedQueue) -> list[ArchivedFile]:
     """Return the files by batch and first id. Raises IncompleteArchive if rows are missing."""
     files, count = [], 0
     for file in queue.files:

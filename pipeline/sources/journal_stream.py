@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
+from heapq import nlargest
 from itertools import chain, repeat
-from time import monotonic
+from time import monotonic, time
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -40,6 +42,8 @@ from staniel.pipeline.sources.planning import OPEN_BYTES, bounded, bundled, chec
 from staniel.pipeline.worker_gc import then_freeze_imports
 
 EVERYTHING = 1 << 62
+SAMPLE_BYTES = 1 << 20  # of a backlog, in which records are counted
+QUEUES_SHOWN = 10  # in the progress of a query, which Spark stores and logs
 LOOK_ANYWAY_S = 10.0  # a mark of change may miss files that are links
 TRIES = 5
 Offset = dict[str, Any]
@@ -57,6 +61,15 @@ class ReadBudget(NamedTuple):
 
 ALL = ReadBudget(EVERYTHING, EVERYTHING, EVERYTHING)
 COUNTED = ReadBudget(EVERYTHING, EVERYTHING - 1, EVERYTHING)  # a limit that makes the records be counted
+
+
+class Backlog(NamedTuple):
+    """The first unread piece of a queue behind a batch, and the add time in ms of the newest item before it; 0 or -1:
+    unknown.
+    """
+
+    segment: JournalSegment
+    as_of_ms: int
 
 
 class UnreadRange(NamedTuple):
@@ -133,6 +146,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         replans: bool = False,
         host: str = "",
         clock: Callable[[], float] = monotonic,
+        wall_clock: Callable[[], float] = time,
     ) -> None:
         """Check the options. With `replans`, the caller plans again if the pieces are gone. `host` is the name of the
         spool among several.
@@ -144,8 +158,10 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.host = host
         self.watch: FolderWatch | None = None  # several streams share one
         self.unread_bytes: dict[str, int] = {}  # by queue, behind the last offset
+        self.backlogs: dict[str, Backlog] = {}  # of the queues with unread bytes
         self.counted = 0  # records of the last batch, as far as its limits had them counted
         self._clock = clock
+        self._wall_clock = wall_clock
         self._delay = BatchDelay(options, clock)
         self._mark: ChangeMark | None = None
         self._idle: Offset | None = None  # nothing was unread behind this offset
@@ -168,7 +184,8 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return where the stream begins."""
         if self.options.starting is Begin.LATEST:
             return self._retry_end_of_batch({}, ALL)
-        if self.options.starting is Begin.EARLIEST and self.options.starting_ms is None:
+        is_whole = self.options.starting_ms is None and not self.options.starting_times
+        if self.options.starting is Begin.EARLIEST and is_whole:
             return {}
         return self._retry(self._begins)
 
@@ -277,7 +294,22 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> Offset | None:
         """Return figures for the progress of a query, in place of an offset: nothing reads it back."""
-        return progress_of(self.unread_bytes)
+        return progress_of(self.unread_bytes, self.lag)
+
+    def lag(self, queue: str) -> dict[str, int | None]:
+        """Return how far a queue is behind: in bytes, in records, counted in the first unread MB and estimated for
+        further ones, and in seconds since the newest read item was put; None: unknown.
+        """
+        size, (segment, as_of_ms) = self.unread_bytes[queue], self.backlogs[queue]
+        records: int | None = None
+        with suppress(FileVanished, OSError):
+            place = folder(self.options.path)
+            form, _ = list_segments(place, self.options.format)
+            end = form.boundary(place, segment, SAMPLE_BYTES, EVERYTHING)
+            if end.records:
+                records = round(end.records * max(size / (end.end - segment.begin), 1))
+        seconds = round(self._wall_clock() - as_of_ms / 1000) if as_of_ms > 0 else None
+        return {"bytes": size, "records": records, "seconds": seconds}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         return tasks_of(self.all_pieces(start, end), self.options.min_partitions)
@@ -349,7 +381,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _end_of_batch(self, start: Offset, budget: ReadBudget) -> Offset:
         place, form, queues, ranges = self._unread_ranges(start)
-        self.counted, self.unread_bytes = 0, dict.fromkeys(queues, 0)
+        self.counted, self.unread_bytes, self.backlogs = 0, dict.fromkeys(queues, 0), {}
         sizes = [[segment.bytes for segment in unread.unread_segments if segment.bytes] for unread in ranges]
         limits = zip(
             shared(budget.bytes, [sum(size) for size in sizes]),
@@ -367,6 +399,8 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for unread, limit in zip(ranges, limits, strict=False):
             self.unread_bytes[unread.queue] = sum(segment.bytes for segment in unread.unread_segments)
             reached = self._advance(place, form, unread, ReadBudget(*limit), start)
+            if self.unread_bytes[unread.queue]:
+                self.backlogs[unread.queue] = backlog_of(unread, reached, start.get(unread.queue))
             if reached is not None:
                 end[unread.queue] = to_json(reached)
             elif unread.queue in self.lost and not any(segment.bytes for segment in unread.segments):
@@ -541,14 +575,34 @@ def is_at_end(segments: list[JournalSegment], offset: Any) -> bool:
     return bool(last.id) and (place.at, place.file, place.id) == (last.end, last.file, last.id)
 
 
-def progress_of(unread_bytes: dict[str, int], **more: Any) -> dict[str, Any]:
-    """Return the figures for the progress of a query: what is unread behind its last batch."""
+def backlog_of(unread: UnreadRange, reached: FileOffset | None, start: Any) -> Backlog:
+    """Return what is unread of a queue behind the end of a batch. `start` is where the batch began, None: at the
+    first record.
+    """
+    pieces = [piece for piece in unread.unread_segments if piece.bytes]
+    read_to = reached or (None if start is None else from_json(start))
+    as_of_ms = 0 if read_to is None else read_to.as_of
+    if reached is not None:
+        at = next((at for at, piece in enumerate(pieces) if piece.file == reached.file), 0)
+        if reached.at < pieces[at].end:
+            return Backlog(msgspec.structs.replace(pieces[at], begin=max(reached.at, pieces[at].begin)), as_of_ms)
+        return Backlog(pieces[min(at + 1, len(pieces) - 1)], as_of_ms)
+    return Backlog(pieces[0], as_of_ms)
+
+
+def progress_of(
+    unread_bytes: dict[str, int], lag: Callable[[str], dict[str, int | None]], **more: Any
+) -> dict[str, Any]:
+    """Return the figures for the progress of a query: what is unread behind its last batch, and the `lag` of the
+    queues that are furthest behind.
+    """
     behind = {queue: size for queue, size in unread_bytes.items() if size}
     figures: dict[str, Any] = {"queues": len(unread_bytes), "queuesBehind": len(behind)}
     figures["bytesBehindLatest"] = sum(behind.values())
     if behind:
-        furthest = max(behind, key=behind.__getitem__)
-        figures |= {"maxBytesBehindLatest": behind[furthest], "furthestBehind": furthest}
+        furthest = nlargest(QUEUES_SHOWN, behind, key=behind.__getitem__)
+        figures |= {"maxBytesBehindLatest": behind[furthest[0]], "furthestBehind": furthest[0]}
+        figures["behind"] = {queue: lag(queue) for queue in furthest}
     return {**figures, **more}
 
 

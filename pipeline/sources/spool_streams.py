@@ -141,13 +141,19 @@ class SpoolStreams(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> Offset | None:
         """Return figures for the progress of a query, in place of an offset: nothing reads it back."""
-        unread = {
-            f"{host}/{queue}": size
+        names = {
+            f"{host}/{queue}": (host, queue)
             for host, reached in self._reached.items()
-            for queue, size in reached.stream.unread_bytes.items()
+            for queue in reached.stream.unread_bytes
         }
+        unread = {name: self._reached[host].stream.unread_bytes[queue] for name, (host, queue) in names.items()}
         unreachable = {host: reached.why for host, reached in self._reached.items() if reached.why}
-        return progress_of(unread, spools=len(self._reached), unreachable=unreachable)
+
+        def lag(name: str) -> dict[str, int | None]:
+            host, queue = names[name]
+            return self._reached[host].stream.lag(queue)
+
+        return progress_of(unread, lag, spools=len(self._reached), unreachable=unreachable)
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Plan a batch. Raises SpoolUnreachable also with `ignoreUnreachable`, because its records are part of the

@@ -20,7 +20,7 @@ from staniel.pipeline.sources.journal_stream import LOOK_ANYWAY_S, JournalStream
 from staniel.pipeline.sources.live_options import DrainOptions, SinkOptions
 from staniel.pipeline.sources.offsets import DataLoss, from_json
 from tests.pipeline.test_streams import read_on
-from tests.support.records import addx
+from tests.support.records import NOW_MS, addx
 
 QUEUES = 40
 Offset = dict[str, Any]
@@ -318,6 +318,7 @@ def test_progress_says_how_far_a_stream_is_behind(spool: Path, clock: Clock) -> 
     one = len(addx(b"first"))
     append(spool, "q07", *[b"first"] * 20)
     stream = stream_of(spool, clock, maxBytesPerTrigger=one * QUEUES)
+    stream._wall_clock = lambda: NOW_MS / 1000 + 77
     end = ask(stream, {})
     progress = stream.reportLatestOffset()
     assert progress is not None and progress["queues"] == QUEUES
@@ -325,9 +326,35 @@ def test_progress_says_how_far_a_stream_is_behind(spool: Path, clock: Clock) -> 
     read = sum(from_json(place).at for place in end.values())
     assert progress["bytesBehindLatest"] == total - read > 0
     assert progress["furthestBehind"] == "q07" and progress["maxBytesBehindLatest"] <= 20 * one
+    assert len(progress["behind"]) <= 10
+    for queue, lag in progress["behind"].items():
+        unread = stream.unread_bytes[queue]
+        assert lag == {"bytes": unread, "records": unread // one, "seconds": 77 if queue in end else None}
     end, _ = read_on(stream, end)
     assert ask(stream, end) == end
     assert stream.reportLatestOffset() == {"queues": QUEUES, "queuesBehind": 0, "bytesBehindLatest": 0}
+
+
+def test_a_stream_may_begin_at_a_time_of_each_queue(spool: Path, clock: Clock) -> None:
+    for queue in ("q01", "q02"):
+        (spool / queue).write_bytes(b"".join(addx(b"%d" % number, NOW_MS + number) for number in range(3)))
+    times = json.dumps({"q01": NOW_MS + 1, "q02": {"0": NOW_MS + 2}})
+    stream = stream_of(spool, clock, queues="q01,q02,q03", startingOffsetsByTimestamp=times)
+    _, rows = read_on(stream, stream.initialOffset())
+    assert sorted((row["queue"], row["value"]) for row in rows) == [
+        ("q01", b"1"),
+        ("q01", b"2"),
+        ("q02", b"2"),
+        ("q03", b"first"),
+    ]
+    until = {"path": str(spool), "queues": "q01,q03", "endingOffsetsByTimestamp": json.dumps({"q01": NOW_MS})}
+    reader = JournalReader(options := JournalOptions(until), columns_of(options))
+    read = [row["value"] for task in reader.partitions() for batch in reader.read(task) for row in batch.to_pylist()]
+    assert read == [b"0", b"first"]
+    with pytest.raises(ValueError, match="startingOffsetsByTimestamp: there is no queue q99"):
+        stream_of(spool, clock, startingOffsetsByTimestamp='{"q99": 5}').initialOffset()
+    with pytest.raises(ValueError, match=r"wants .*queue.*epoch ms"):
+        JournalOptions({"path": str(spool), "startingOffsetsByTimestamp": '{"q01": "today"}'})
 
 
 def test_an_offset_of_a_checkpoint_may_begin_a_query_and_be_one_of_an_earlier_version(

@@ -43,8 +43,9 @@ def _workq() -> FormatAdapter:
 
 def _libkestrel() -> FormatAdapter:
     from staniel.pipeline.formats.libkestrel.adapter import LibkestrelAdapter
+    from staniel.pipeline.formats.libkestrel.history import read_history
 
-    return LibkestrelAdapter()
+    return LibkestrelAdapter(read_history)
 
 
 FORMATS: dict[str, Callable[[], FormatAdapter]] = {"kestrel": _kestrel, "libkestrel": _libkestrel, "workq": _workq}

@@ -42,7 +42,7 @@ Payload = Callable[[int], bytes]
 
 
 class ItemEvent(NamedTuple):
-    """What a row of `ops` says of an item: its number in the order of adding, and how often it was delivered then."""
+    """An event of an item by a row of `ops`: its number in the order of adding, and how often it was delivered then."""
 
     row: int
     event: str

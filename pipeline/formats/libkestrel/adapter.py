@@ -76,6 +76,10 @@ class LibkestrelAdapter:
     op_names: tuple[str, ...] = (COMMANDS[PUT_COMMAND],)
     has_ids = True
 
+    def __init__(self, history: View | None = None) -> None:
+        """Take the reader of the view `history`, which imports this module."""
+        self._history = history
+
     def schemas(self) -> dict[str, pa.Schema]:
         return {"ops": OPS, "items": ITEMS, "state": STATE, "history": HISTORY, "readers": READERS}
 
@@ -165,10 +169,10 @@ class LibkestrelAdapter:
         return marks
 
     def view(self, name: str) -> View:
-        from staniel.pipeline.formats.libkestrel.history import read_history
-
         views: dict[str, View] = {"ops": read_ops, "items": read_items, "state": read_state, "readers": read_readers}
-        return (views | {"history": read_history})[name]
+        if self._history is not None:
+            views["history"] = self._history
+        return views[name]
 
 
 def read_ops(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:

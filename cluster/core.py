@@ -7,17 +7,17 @@ from enum import Enum
 
 from msgspec import Struct
 
-from staniel.cluster.durable import Copied, Cut, Entries, Fitness, Fixed, Kept, Marked, Promised, Seen
+from staniel.cluster.durable import Copied, Cut, Entries, Fitness, Fixed, Kept, Marked, Promised, Seen, Unsynced
 from staniel.cluster.effects import Close, Closing, Effect, Persist, ReadKey, Send, Sync, Transact
 from staniel.cluster.key import MISSING_REVISION, Key
 from staniel.cluster.messages import Bodies, Message
 
 
 class Policy(Enum):
-    """Condition under which a record is safe on one member."""
+    """Condition under which a leader's own disk has a record. A follower always syncs before it acknowledges."""
 
-    ALWAYS = "always"  # synced
-    LAZY = "lazy"  # in the page cache: a duration, or "os"
+    ALWAYS = "always"  # it is synced
+    LAZY = "lazy"  # it is in the page cache: the policy of some queue is a duration, or "os"
 
 
 class MemberConfig(Struct, frozen=True):
@@ -52,10 +52,11 @@ class Core:
     records up to this number are synced here.
     """
 
-    def __init__(self, config: MemberConfig, kept: Kept, has_items: bool) -> None:
+    def __init__(self, config: MemberConfig, kept: Kept, has_items: bool, boot_id: bytes) -> None:
         self.config = config
         self.kept = kept
         self.has_items = has_items
+        self.boot_id = boot_id
         self.synced = 0
         self.durable = 0
         self.key: Key | None = None
@@ -79,11 +80,6 @@ class Core:
     def emit(self, effect: Effect) -> None:
         """Leave an effect for the driver."""
         self.effects.append(effect)
-
-    @property
-    def safe(self) -> int:
-        """The number of the last record that is as safe here as the policy says."""
-        return self.durable if self.config.policy is Policy.ALWAYS else self.last
 
     def persist(self, *entries: Entries) -> None:
         """Take entries in and have them written."""
@@ -117,6 +113,13 @@ class Core:
         """Note that records up to this number get into files, whether they are answered or not."""
         if number != self.kept.fixed:
             self.persist(Fixed(number))
+
+    def note_unsynced(self) -> None:
+        """Note for a start after a power cut that replies do not wait for this leader's disk. None may leave before
+        this is synced.
+        """
+        if self.kept.unsynced != self.boot_id:
+            self.persist(Unsynced(self.boot_id))
 
     def mark(self, fitness: Fitness) -> None:
         """Set or remove the mark `unfit`."""

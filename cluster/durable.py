@@ -11,10 +11,10 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from staniel.cluster.frames import HEAD, PAYLOAD_BYTES_MAX, frame, read_frame
 from staniel.cluster.key import Id
@@ -29,11 +29,14 @@ ENTRY_BYTES_MAX = 40
 SOUGHT_BYTES_MAX = 1 << 30  # of checksums that are computed to find a whole entry: half a second
 
 
+BootId = Annotated[bytes, Meta(max_length=16)]
+
+
 class Fitness(IntEnum):
     """Degree to which a member's spool is known to be whole. Anything but WHOLE is the mark *unfit*."""
 
     WHOLE = 1
-    SHORT = 2  # a sync has failed, or a power cut came before one: answered records may be missing at its end
+    SHORT = 2  # a sync has failed, or a power cut came before one: answered records may be missing here
     HALF = 3  # its files are being copied and are of different moments
 
 
@@ -109,9 +112,17 @@ class Trimmed(Entry, frozen=True, tag=10):
     number: Number
 
 
-Entries = Created | Joined | Promised | Seen | Marked | Appended | Cut | Fixed | Copied | Trimmed
+class Unsynced(Entry, frozen=True, tag=11):
+    """Statement that this member leads since this boot of its machine, and that its replies do not wait for its own
+    disk. It holds until Fixed or Copied says that the files have what the records say. b"": it does not hold.
+    """
 
-_BEGIN = re.compile(rb"[\x92-\x9f][\x01-\x0a]")
+    boot_id: BootId
+
+
+Entries = Created | Joined | Promised | Seen | Marked | Appended | Cut | Fixed | Copied | Trimmed | Unsynced
+
+_BEGIN = re.compile(rb"[\x92-\x9f][\x01-\x0b]")
 """The first bytes of an entry: an array in MessagePack, and the tag."""
 
 _encoder = msgspec.msgpack.Encoder()
@@ -128,6 +139,7 @@ class Kept:
         self.revision = 0
         self.fitness = Fitness.WHOLE
         self.fixed = 0
+        self.unsynced = b""
         self.stream = Stream()
 
     def apply(self, entry: Entries) -> bool:
@@ -145,12 +157,21 @@ class Kept:
                 self.fitness = fitness
             case Fixed(number):
                 self.fixed = number
+                self.unsynced = self.unsynced if number == ALL_FIXED else b""
             case Copied(epoch, number, runs):
                 self.stream = Stream(Place(epoch, number), [Run(*run) for run in runs])
-                self.fixed = number
+                self.fixed, self.unsynced = number, b""
+            case Unsynced(boot_id):
+                self.unsynced = boot_id
             case _:
                 return self._apply_to_stream(entry)
         return True
+
+    def has_lost_power(self, boot_id: bytes) -> bool:
+        """Tell whether the power was cut while replies did not wait for the disk. `boot_id`: of the machine now; zeros
+        if it does not say.
+        """
+        return bool(self.unsynced) and (self.unsynced != boot_id or not any(boot_id))
 
     def _apply_to_stream(self, entry: Appended | Cut | Trimmed) -> bool:
         stream = self.stream
@@ -190,7 +211,8 @@ def compacted(kept: Kept) -> bytes:
         entries += [Joined(kept.cluster_id, 0), Copied(*stream.base, runs)]
     entries += [Promised(kept.promised), Seen(kept.revision), Marked(kept.fitness)]
     entries += [Appended(*record.place, record.kind, record.data) for record in stream.behind(stream.base.number)]
-    return new_file(kept.member_id) + b"".join(map(encode_entry, [*entries, Fixed(kept.fixed)]))
+    entries += [Fixed(kept.fixed), Unsynced(kept.unsynced)]
+    return new_file(kept.member_id) + b"".join(map(encode_entry, entries))
 
 
 def record_bytes_max(kept: Kept) -> int:

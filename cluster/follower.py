@@ -222,13 +222,13 @@ class Follower:
         return True
 
     def acknowledge(self) -> None:
-        """Say up to where everything is as safe here as the policy says."""
+        """Say up to where everything is synced here, whatever the leader's policy."""
         core = self.core
         if self.state is not FollowerState.FOLLOWING or self.connection is None or not self._is_whole():
             return
-        if core.safe > self.acknowledged:
-            self.acknowledged = core.safe
-            core.send(self.connection, Acknowledge(core.kept.stream.epoch_of(core.safe), core.safe))
+        if core.durable > self.acknowledged:
+            self.acknowledged = core.durable
+            core.send(self.connection, Acknowledge(core.kept.stream.epoch_of(core.durable), core.durable))
 
     def _is_whole(self) -> bool:
         """Remove the mark `unfit` once the leader's records are synced. Tell whether it is gone, durably."""

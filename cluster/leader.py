@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum
 
-from staniel.cluster.core import AskKind, Core
+from staniel.cluster.core import AskKind, Core, Policy
 from staniel.cluster.durable import ALL_FIXED, Appended, Trimmed
 from staniel.cluster.effects import Answer, Closing, ReadPiece, Recover, Refusal, ServeClients, TakeSums
 from staniel.cluster.key import Key
@@ -110,6 +110,8 @@ class Leader:
         self.heir: tuple[bytes, str] | None = None
         self.needs_settling = False
         core.fix(ALL_FIXED)  # records get into files at once from here on, and so does what has been followed
+        if core.config.policy is Policy.LAZY:
+            core.note_unsynced()
         self.awaited = core.sync()
 
     def enter(self, state: LeaderState) -> None:
@@ -192,7 +194,9 @@ class Leader:
         return (self.members | self.asked) - {self.core.id}
 
     def answer(self) -> None:
-        """Answer up to the last record that every one of these has, and this member's own disk."""
+        """Answer up to the last record that every one of these has synced, and this member's own disk as its policy
+        says.
+        """
         if not self.first:
             return
         upto = self._answerable()
@@ -202,7 +206,8 @@ class Leader:
             self.stream_to_all()
 
     def _answerable(self) -> int:
-        upto = min([self.core.safe, *(self.acks.get(member, 0) for member in self.waits_for())])
+        own = self.core.durable if self.core.config.policy is Policy.ALWAYS else self.core.last
+        upto = min([own, *(self.acks.get(member, 0) for member in self.waits_for())])
         if len(self.members) < self.core.config.min_in_sync:
             behind = self.core.kept.stream.behind(max(self.answered, self.first - 1))
             puts = (record.place.number for record in behind if record.kind is RecordKind.PUT)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from enum import Enum
 
 from staniel.cluster.core import AskKind, Core, MemberConfig
-from staniel.cluster.durable import ALL_FIXED, Fitness, Joined, Kept, Trimmed
+from staniel.cluster.durable import ALL_FIXED, Fitness, Joined, Kept, Trimmed, Unsynced
 from staniel.cluster.effects import CloseClients, Closing, Effect, Reason, Refusal, Stop
 from staniel.cluster.follower import Follower
 from staniel.cluster.key import Key
@@ -20,6 +20,8 @@ from staniel.cluster.leader import Leader, LeaderState
 from staniel.cluster.messages import Acknowledge, Hello, Message, OwnFiles
 from staniel.cluster.places import Place
 from staniel.cluster.stream import RecordKind
+
+UNKNOWN_BOOT = bytes(16)
 
 
 class RoleState(Enum):
@@ -40,9 +42,10 @@ ROLE_NEXT = {
 
 class Member:
     """A member, from a start to the end of its process. `kept`: what its file holds. `has_items`: its spool has items,
-    of which a member without a cluster has no records. `is_short`: answered records may be missing at the end of
-    its spool, because a sync has failed, or the power was cut and the policy is not "always". `is_ahead`: it led, and
-    its files may have changes that no record has: to follow it must be repaired, and if it leads, the others must.
+    of which a member without a cluster has no records. `is_short`: answered records may be missing here, because a sync
+    has failed. `is_ahead`: it led, and its files may have changes that no record has: to follow it must be repaired,
+    and if it leads, the others must. `boot_id`: of its machine; another one than when it led without waiting for its
+    disk means that answered records may be missing, too.
     """
 
     def __init__(
@@ -53,8 +56,9 @@ class Member:
         has_items: bool = False,
         is_short: bool = False,
         is_ahead: bool = False,
+        boot_id: bytes = UNKNOWN_BOOT,
     ) -> None:
-        self.core = Core(config, kept, has_items)
+        self.core = Core(config, kept, has_items, boot_id)
         self.role = RoleState.WAITING
         self.leader: Leader | None = None
         self.follower: Follower | None = None
@@ -76,8 +80,11 @@ class Member:
         """Begin, once the driver has cut files and the member's file back to what is whole."""
         kept = self.core.kept
         self.core.fix(ALL_FIXED if self._is_ahead else min(kept.fixed, self.core.last))
-        if self._is_short and kept.fitness is Fitness.WHOLE:
+        has_lost_power = kept.has_lost_power(self.core.boot_id)
+        if (self._is_short or has_lost_power) and kept.fitness is Fitness.WHOLE:
             self.core.mark(Fitness.SHORT)
+        if has_lost_power:
+            self.core.persist(Unsynced(b""))  # the mark says so from here on
         self.core.sync()
         self.core.read_key()
 

@@ -102,7 +102,7 @@ class Records(Body, frozen=True, tag=7):
 
 
 class Acknowledge(Body, frozen=True, tag=8):
-    """Statement of a follower that it has all up to this place, as safe as the policy says."""
+    """Statement of a follower that it has synced all up to this place."""
 
     epoch: Number
     number: Number

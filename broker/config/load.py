@@ -49,7 +49,7 @@ from staniel.broker.config.toml import (
 )
 from staniel.broker.rights import Role
 from staniel.journal.disk.os_fs import OsFs
-from staniel.queues.config import SYNC_ALWAYS, QueueConfig
+from staniel.queues.config import QueueConfig
 from staniel.queues.names import parent_of
 
 __all__ = ["Config", "ConfigError", "ReloadError", "defaults", "load", "named_log_format", "parse"]
@@ -403,13 +403,6 @@ def check_cluster(config: Config) -> None:
             joined("cluster", "name"), "expected letters, digits, dots, hyphens and underscores, at most 64"
         )
     _check_cluster_files(cluster)
-    for name, queue in sorted(config.resolved.items()):
-        if queue.sync_ms != SYNC_ALWAYS:
-            section = joined("queues", name) if name else "default"
-            raise ConfigError(f"{section}.sync_journal", 'a member of a cluster supports "always" only')
-    workq = config.workq
-    if config.all_addresses("workq") and workq.cmdlog_sync != "always":
-        raise ConfigError("workq.cmdlog_sync", 'a member of a cluster supports "always" only')
 
 
 def _check_cluster_files(cluster: ClusterSettings) -> None:

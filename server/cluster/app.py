@@ -20,7 +20,7 @@ from staniel.server.clock import ServerClock, steady_ms
 from staniel.server.cluster.disk_calls import NotingFs
 from staniel.server.cluster.driver import DiskIsFull, Driver, MemberStopped, MustBeginAnew
 from staniel.server.cluster.leading import LeaderService
-from staniel.server.cluster.member_config import MemberConfiguration
+from staniel.server.cluster.member_config import MemberConfiguration, policy_of
 from staniel.server.cluster.member_metrics import metrics_of, metrics_of_follower, reasons_of
 from staniel.server.cluster.member_process import MemberProcess, Parts, begin_anew
 from staniel.server.cluster.member_tls import member_security
@@ -180,6 +180,7 @@ def join_parts(configuration: MemberConfiguration, process: MemberProcess, bound
             certificates.prepare(config)
 
     def take_over() -> None:
+        process.driver.use_policy(policy_of(configuration.start.config))
         links.security = prepared
         if certificates is not None:
             certificates.take_over()

@@ -16,11 +16,11 @@ from functools import partial
 from typing import ParamSpec
 
 import trio
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from staniel.broker.events import EventSink, Level
 from staniel.cluster.compare import Sums
-from staniel.cluster.core import MemberConfig
+from staniel.cluster.core import MemberConfig, Policy
 from staniel.cluster.durable import Copied, Fitness, Marked
 from staniel.cluster.effects import (
     Answer,
@@ -64,6 +64,8 @@ from staniel.server.cluster.spool_thread import WAITING_BYTES_MAX, SpoolThread
 
 P = ParamSpec("P")
 COPIED = "the leader's files will be copied"
+LOST_POWER = "the power was cut while this member led and its replies did not wait for its own disk"
+FOLLOWS_FIRST = "another member leads, and its files are copied; alone in the set, this member leads with what it has"
 KEPT_BYTES_MAX = 64 << 20
 KEPT_RECORDS_MAX = 200_000
 """Records that are kept in memory and in the member's file, for followers that return."""
@@ -119,7 +121,11 @@ class Driver:
         except UNFIT as why:
             self.mark_unfit(str(why))
         is_short = is_there(fs, f"{paths.own}/failed_sync")
-        self.member = Member(config, kept, has_items=has_items, is_short=is_short, is_ahead=is_ahead(kept))
+        if kept.has_lost_power(boot_id := fs.boot_id()):
+            report(Level.WARNING, "cluster.unfit", why=LOST_POWER, hint=FOLLOWS_FIRST)
+        self.member = Member(
+            config, kept, has_items=has_items, is_short=is_short, is_ahead=is_ahead(kept), boot_id=boot_id
+        )
         self.recorder = ChangeRecorder(threading.Lock())
         self.recording_fs = RecordingFs(fs, paths, self.recorder)
         self.links = Links(reactor, timeout_ms, self.received, self.lost, self._on_drained)
@@ -157,6 +163,16 @@ class Driver:
         """Begin."""
         self.member.start()
         self.carry_out()
+
+    def use_policy(self, policy: Policy) -> None:
+        """Use the policy of a configuration that was just read, once this member leads anew. Until then a leader waits
+        for its own file as before; its files of queues may be behind from now on.
+        """
+        core = self.member.core
+        if self.member.leader is None:
+            core.config = structs.replace(core.config, policy=policy)
+        elif policy is Policy.LAZY:
+            core.note_unsynced()  # in its file before each record that follows, so synced before their replies leave
 
     def mark_unfit(self, why: str) -> None:
         """Mark the spool as one that must be copied anew, durably."""

@@ -13,9 +13,19 @@ from staniel.broker.config.load import Config
 from staniel.broker.config.toml import ConfigError
 from staniel.broker.events import Level
 from staniel.broker.users import Users
+from staniel.cluster.core import Policy
+from staniel.queues.config import SYNC_ALWAYS
 from staniel.server.cluster.admin import Guard
 from staniel.server.spool_socket import allowed_clients
 from staniel.server.start import Start, check_again
+
+
+def policy_of(config: Config) -> Policy:
+    """Return whether replies wait for the leader's own disk: they all do, or some need not."""
+    syncs = {queue.sync_ms == SYNC_ALWAYS for queue in config.resolved.values()}
+    if config.all_addresses("workq"):
+        syncs.add(config.workq.cmdlog_sync == "always")
+    return Policy.ALWAYS if syncs == {True} else Policy.LAZY
 
 
 class MemberConfiguration:

@@ -36,7 +36,7 @@ from staniel.server.cluster.disk_calls import NotingFs
 from staniel.server.cluster.driver import DiskIsFull, Driver, MemberStopped, MustBeginAnew, Outside
 from staniel.server.cluster.etcd_link import Answers, EtcdLink, MemberEntry
 from staniel.server.cluster.leading import LeaderService
-from staniel.server.cluster.member_config import MemberConfiguration
+from staniel.server.cluster.member_config import MemberConfiguration, policy_of
 from staniel.server.cluster.member_tls import member_security, open_etcd
 from staniel.server.cluster.member_view import heirs_of, status_of
 from staniel.server.cluster.reactor import Reactor
@@ -75,7 +75,7 @@ class MemberProcess:
         config = parts.config.cluster
         self._parts, self._config, self._report = parts, config, parts.report
         self.reactor = Reactor()
-        of_set = MemberConfig(config.advertise, config.min_in_sync)
+        of_set = MemberConfig(config.advertise, config.min_in_sync, policy_of(parts.config))
         self.driver = Driver(of_set, parts.fs, paths, self.reactor, config.lease_ms, parts.report)
         self.driver.links.security = member_security(config)
         self.driver.outside = Outside(

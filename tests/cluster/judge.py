@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from staniel.cluster.core import Policy
 from staniel.cluster.durable import Fitness
 from staniel.cluster.effects import Answer, Reason
 from staniel.cluster.messages import Message
@@ -34,6 +33,7 @@ class Judge:
         self.answered: list[int] = []
         self.contents: dict[Place, tuple[RecordKind, bytes]] = {}
         self.by_epoch: dict[int, int] = {}
+        self.lost: dict[int, int] = {}  # records that no member has since this epoch, as the policy allows
         self.puts_answered = 0
         self.expected_stops: dict[int, set[Reason]] = {}
         self.unreachable_leads = 0
@@ -63,16 +63,26 @@ class Judge:
         if reason not in self.expected_stops.get(node.name, set()):
             self.fail("STOPPED", f"node {node.name}: {reason.value}")
 
-    def allow_loss(self, node: Node) -> None:
+    def allow_loss(self, node: Node, missing: set[int]) -> None:
         """Allow a loss that the policy allows: the last member of the set has lost what was not synced."""
         if node.may_lose:
             node.may_lose = False
-            stream = node.kept.stream
-            common = next(
-                (at for at, epoch in enumerate(self.answered) if self.epoch_at(stream, at + 1) != epoch), None
-            )
-            if common is not None:
-                del self.answered[common:]
+            number = min([number for number in (self.lacks(node.kept.stream), *missing) if number], default=0)
+            if number:
+                del self.answered[number - 1 :]
+
+    def on_recovered(self, node: Node, upto: int) -> None:
+        """Look at the files with which a member is about to lead."""
+        missing = {at for at in range(1, upto + 1) if at not in node.files and not self.is_lost(node, at)}
+        self.allow_loss(node, missing)
+        number = min([number for number in missing if number <= len(self.answered)], default=0)
+        if number:
+            self.fail("LOST", f"node {node.name} leads with files that lack answered record {number}")
+        self.lost.update(dict.fromkeys(missing, node.kept.promised))
+
+    def is_lost(self, node: Node, number: int) -> bool:
+        """Tell whether a record was lost by the leaders that this member has followed or led."""
+        return number in self.lost and node.kept.stream.last.epoch >= self.lost[number]
 
     def epoch_at(self, stream: Stream, number: int) -> int:
         """Return the epoch of a record of a stream, -1 if there is none."""
@@ -89,7 +99,7 @@ class Judge:
 
     def on_answer(self, node: Node, answer: Answer, leaving: list[Held]) -> None:
         """Take in what clients are told."""
-        self.allow_loss(node)
+        self.allow_loss(node, set())
         stream = node.kept.stream
         first = self.by_epoch.setdefault(answer.epoch, node.name)
         if first != node.name:
@@ -128,7 +138,7 @@ class Judge:
             return
         count = 0
         for other in self.world.nodes:
-            stream = (other.durable if node.config.policy is Policy.ALWAYS else other.kept).stream
+            stream = (other.kept if other is node and node.is_behind else other.durable).stream
             count += self.epoch_at(stream, held.place.number) == held.place.epoch
         if count < node.config.min_in_sync:
             self.fail("THIN", f"a put is answered with {count} copies, min_in_sync is {node.config.min_in_sync}")
@@ -153,18 +163,20 @@ class Judge:
                     self.fail("LOST", f"node {node.name} leads epoch {leader.epoch} without answered record {number}")
             if key is not None and node.id in key.members:
                 self._check_truth(node)
+            elif self.world.etcd.mod_revision > node.rotted_at or not self.world.is_proposed(node):
+                node.has_rotted = False  # it is out of the set, and no older proposal can take it in
             if node.kept.promised < node.sent_epoch:
                 self.fail("PROMISE", f"node {node.name} has promised {node.sent_epoch} and now {node.kept.promised}")
 
     def _check_truth(self, node: Node) -> None:
-        """Check that a member of the set has all that is answered, as the policy says."""
-        kept = node.durable if node.config.policy is Policy.ALWAYS else node.kept
+        """Check that a member of the set has all that is answered: synced, unless it leads and its policy says less."""
+        kept = node.kept if node.is_behind else node.durable
         if node.has_rotted and kept.fitness is Fitness.HALF:
             return  # it knows that it lacks something, and says so when it is asked
         if kept.fitness is Fitness.HALF:
             self.fail("TRUTH", f"the set in etcd has node {node.name}, whose files are half copied")
         is_short = node.was_cut_off or kept.fitness is not Fitness.WHOLE
-        if (node.config.policy is Policy.LAZY and is_short) or node.may_lose:
+        if (node.is_behind and is_short) or node.may_lose:
             return
         number = self.lacks(kept.stream)
         if number:
@@ -174,6 +186,8 @@ class Judge:
         """Check that files which are said to be whole have what their records say."""
         if node.kept.fitness is not Fitness.WHOLE or node.member is None or not node.kept.cluster_id:
             return
+        if node.is_behind and (node.member.leader is None or not node.member.leader.first):
+            return  # it has led with these files, which no record is compared with any more
         stream = node.kept.stream
         for number, record in node.files.items():
             place = Place(stream.epoch_of(number), number)
@@ -184,9 +198,12 @@ class Judge:
             ):
                 self.fail("DIVERGED", f"the files of node {node.name} have {record} where its records have {place}")
         upto = max(stream.base.number, max(node.files, default=0))
-        missing = next((number for number in range(1, upto + 1) if number not in node.files), 0)
-        if missing:
-            self.fail("DIVERGED", f"the files of node {node.name} lack record {missing}")
+        for number in range(1, upto + 1):
+            is_there, is_lost = number in node.files, self.is_lost(node, number)
+            if not is_there and not is_lost:
+                self.fail("DIVERGED", f"the files of node {node.name} lack record {number}")
+            if is_there and is_lost:
+                self.fail("DIVERGED", f"the files of node {node.name} have record {number}, which its leader has lost")
 
     def _check_foreign(self, node: Node) -> None:
         if node.kept.cluster_id != self.world.foreign[node.name]:

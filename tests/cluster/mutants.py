@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from staniel.cluster import durable, leader
-from staniel.cluster.core import AskKind, Core, MemberConfig
-from staniel.cluster.durable import Appended, Copied, Kept
+from staniel.cluster.core import AskKind, Core, MemberConfig, Policy
+from staniel.cluster.durable import Appended, Copied, Fitness, Kept, Unsynced
 from staniel.cluster.effects import Closing, Reason, Refusal, Send, Transact
 from staniel.cluster.follower import Follower
 from staniel.cluster.frames import HEAD
@@ -385,14 +385,75 @@ def acks_without_epoch() -> Any:
 
 @mutant("lazy")
 def power_cut_stands() -> Any:
+    """Stand after a power cut that came while replies did not wait for the member's own disk."""
+    return replaced(Kept, "has_lost_power", constant(False))
+
+
+@mutant("lazy")
+def acknowledge_lazily() -> Any:
+    """Acknowledge what is written, where the policy says so to a leader."""
+
     def make(right: Any) -> Any:
-        def start(self: Member) -> None:
-            self._is_short = False
-            right(self)
+        return lambda self: (as_if_synced(right) if self.core.config.policy is Policy.LAZY else right)(self)
 
-        return start
+    return replaced(Follower, "acknowledge", make)
 
-    return replaced(Member, "start", make)
+
+@mutant("lazy")
+def boot_in_memory() -> Any:
+    """Do not write down that replies will not wait for the disk."""
+    return replaced(Core, "note_unsynced", lambda right: lambda self: setattr(self.kept, "unsynced", self.boot_id))
+
+
+@mutant("lazy")
+def boot_noted_late() -> Any:
+    """Write it down once replies may have left."""
+
+    def begin(right: Any) -> Any:
+        def begin_epoch(self: Leader, changes: tuple[bytes, ...]) -> None:
+            right(self, changes)
+            self.core.persist(Unsynced(self.core.boot_id))
+
+        return begin_epoch
+
+    return all_of(replaced(Core, "note_unsynced", constant(None)), replaced(Leader, "begin_epoch", begin))
+
+
+@mutant("lazy")
+def compacted_boot() -> Any:
+    """Leave it out of the compacted file."""
+
+    def make(right: Any) -> Any:
+        def compacted(kept: Kept) -> bytes:
+            unsynced, kept.unsynced = kept.unsynced, b""
+            try:
+                return bytes(right(kept))
+            finally:
+                kept.unsynced = unsynced
+
+        return compacted
+
+    return replaced(node, "compacted", make)
+
+
+@mutant("lazy")
+def short_in_company() -> Any:
+    """Stand although records may be missing here that others of the set have."""
+    return replaced(Member, "_is_fit", lambda right: lambda self, key: self.core.kept.fitness is not Fitness.HALF)
+
+
+@mutant("lazy")
+def short_leader_followed() -> Any:
+    """Follow on a leader that may have lost the end, with files that have it."""
+
+    def make(right: Any) -> Any:
+        def begin_epoch(self: Leader, changes: tuple[bytes, ...]) -> None:
+            self.is_ahead = False
+            right(self, changes)
+
+        return begin_epoch
+
+    return replaced(Leader, "begin_epoch", make)
 
 
 @mutant("lost-key")

@@ -9,10 +9,12 @@ import msgspec
 
 from staniel.cluster.core import MemberConfig, Policy
 from staniel.cluster.durable import (
+    ALL_FIXED,
     Appended,
     Content,
     Fitness,
     Kept,
+    Marked,
     compacted,
     encode_entry,
     new_file,
@@ -40,7 +42,7 @@ from staniel.cluster.effects import (
     Transact,
     WritePiece,
 )
-from staniel.cluster.member import Member
+from staniel.cluster.member import Member, RoleState
 from staniel.cluster.places import Place
 from staniel.cluster.stream import Record, RecordKind
 
@@ -78,7 +80,7 @@ class Node:
         self.world = world
         self.name = name
         self.config = config
-        self.life = 0
+        self.life = self.boots = 0
         self.member: Member | None = None
         self.die_after: int | None = None
         self.is_stopped = self.is_recovering = False
@@ -100,7 +102,7 @@ class Node:
         self.sums: dict[int, set[Row]] = {}
         self.is_stopped = self.was_cut_off = self.has_rotted = False
         self.old_disk: bytearray | None = None  # the member's file before it was renamed over, if that may come back
-        self.sent_epoch = 0
+        self.sent_epoch = self.rotted_at = 0
         self.has_changed = True
         self._durable: Kept | None = None
         self.set_synced(len(self.disk))
@@ -142,17 +144,23 @@ class Node:
             self.set_synced(len(self.disk))
         elif self.synced_bytes > len(self.disk):
             self.set_synced(len(self.disk))
-        if self.kept.fitness is not Fitness.HALF and self.kept.cluster_id:
+        is_ahead = self.is_behind
+        if self.kept.fitness is not Fitness.HALF and self.kept.cluster_id and not is_ahead:
             self.files = {
                 number: record for number, record in self.files.items() if number <= self.kept.stream.last.number
             }
             self.apply(min(self.kept.fixed, self.kept.stream.last.number))
         self.life += 1
-        is_short = self.was_cut_off and self.config.policy is Policy.LAZY
         self.was_cut_off = False
-        self.member = Member(self.config, self.kept, has_items=bool(self.initial), is_short=is_short)
+        has_items, boot_id = bool(self.initial), b"%016d" % self.boots
+        self.member = Member(self.config, self.kept, has_items=has_items, is_ahead=is_ahead, boot_id=boot_id)
         self.member.start()
         self.carry_out()
+
+    @property
+    def is_behind(self) -> bool:
+        """True if this machine's disk may lack what it has answered as a leader: its replies did not wait for it."""
+        return self.config.policy is Policy.LAZY and self.kept.fixed == ALL_FIXED
 
     def kill(self) -> None:
         """End the process. What it has written stays in the page cache."""
@@ -168,7 +176,8 @@ class Node:
         """End the process, and forget what was not synced: any first part of it is left, and then maybe garbage."""
         self.kill()
         self.was_cut_off = True
-        self.world.has_lost_copies |= self.config.policy is Policy.LAZY
+        self.boots += 1
+        self.world.has_lost_copies |= self.is_behind
         if self.old_disk is not None and random.random() < 0.5:
             self.disk = self.old_disk
             self.set_synced(len(self.disk))
@@ -216,6 +225,7 @@ class Node:
             self.disk[at] ^= bit
             return
         self.has_rotted, self.sent_epoch = True, 0
+        self.rotted_at = self.world.etcd.mod_revision
         self.set_synced(self.synced_bytes)
         self.kept = content.kept
 
@@ -280,6 +290,8 @@ class Node:
     def apply_own(self, entries: tuple[object, ...]) -> None:
         """Note what was written; what a leader writes is in files at once."""
         for entry in entries:
+            if isinstance(entry, Marked) and entry.fitness is Fitness.WHOLE:
+                self.note_mark_gone()
             if isinstance(entry, Appended):
                 record = Record(Place(entry.epoch, entry.number), entry.record_kind, entry.data)
                 self.world.judge.on_record(self, record)
@@ -287,6 +299,12 @@ class Node:
                     self.files[entry.number] = record
                     if self.is_recovering:
                         self.files_disk[entry.number] = record
+
+    def note_mark_gone(self) -> None:
+        """Note that a member leads although it may lack something: alone in the set it may."""
+        assert self.member is not None and self.member.core.key is not None
+        if self.member.role is RoleState.LEADING and self.member.core.key.members == (self.id,):
+            self.may_lose = True
 
     def apply(self, upto: int) -> None:
         """Apply records to files, each once: guarded by its number."""
@@ -350,8 +368,9 @@ class Node:
         sync = self.syncs[at]
         del self.syncs[: at + 1]
         self.set_synced(max(self.synced_bytes, sync.bytes))
-        self.files_disk = sync.files
         assert self.member is not None
+        if not self.is_behind or self.world.random.random() < 0.5:  # or files of queues are synced at other times
+            self.files_disk = sync.files
         self.member.synced(sync.number)
         self.carry_out()
 
@@ -361,7 +380,7 @@ class Node:
         effect = self.work.pop(0)
         self.has_changed = True
         if isinstance(effect, Recover):
-            self.apply(effect.upto)
+            self.read_files(effect.upto)
             self.files_disk = dict(self.files)  # a take-over syncs what it has read and changed before it goes on
             self.syncs = [sync._replace(files=self.files_disk) for sync in self.syncs]
             self.is_recovering = True
@@ -374,6 +393,15 @@ class Node:
             self.member.piece_read(effect.connection, effect.piece, data, is_last=effect.piece == PIECES - 1)
         self.carry_out()
         self.is_recovering = False
+
+    def read_files(self, upto: int) -> None:
+        """Read the files of a new leader, which has its last records in a log alone, or has led with these files."""
+        assert self.member is not None and self.member.leader is not None
+        if self.config.policy is Policy.LAZY and self.member.leader.is_ahead:
+            self.files = {number: record for number, record in self.files.items() if number <= upto}
+        else:
+            self.apply(upto)
+        self.world.judge.on_recovered(self, upto)
 
     def recover(self, changes: list[bytes]) -> None:
         """Tell the member what recovery changes."""

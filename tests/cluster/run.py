@@ -24,7 +24,7 @@ PROFILES = {
     "calm": Profile(kills=0, power_cuts=0, disks=0, drops=1, partitions=1),
     "etcd": Profile(kills=1, power_cuts=1, disks=0, stands=14, take_outs=20, drops=8),
     "power": Profile(kills=4, power_cuts=10, disks=0),
-    "lazy": Profile(lazy=100, power_cuts=8),
+    "lazy": Profile(lazy=100, power_cuts=8, take_outs=10, rewrites=2, min_in_sync=1),
     "repairs": Profile(stands=16, writes=50, take_outs=10, trims=10, partitions=8),
     "late": Profile(kills=1, power_cuts=1, disks=0, partitions=8, heals=3, watches=2, lazy=0, steps=500),
     "joins": Profile(kills=1, power_cuts=1, disks=0, stands=2, drops=10, take_outs=15, writes=60, lazy=0),
@@ -33,7 +33,7 @@ PROFILES = {
     ),
     "old tail": Profile(kills=0, power_cuts=0, disks=0, lazy=0, set_up=100, prelude="old tail"),
     "late word": Profile(kills=0, power_cuts=0, disks=0, lazy=0, set_up=100, prelude="late word"),
-    "lost end": Profile(lazy=100, disks=0, set_up=100, prelude="lost end", min_in_sync=1),
+    "lost end": Profile(lazy=0, disks=0, set_up=100, prelude="lost end", min_in_sync=1),
     "foreign": Profile(foreign=True, disks=0),
     "copies": Profile(copies=4, disks=0, lazy=0),
     "restore-1": Profile(restores=4, disks=0, lazy=0, min_in_sync=1),
@@ -331,25 +331,15 @@ def tell_late_word(world: World) -> None:
 
 
 def tell_lost_end(world: World) -> None:
-    """Have 1 forget in a power cut what it had acknowledged, and 0 no longer have the stream of that."""
+    """Have a damaged file tell 1 that it must be copied anew, after it has acknowledged all that is answered."""
     first, second, _ = world.nodes
     have_lead(world, first)
     wait(world, 20)
-    world.slow_disks.add(1)
-    for _ in range(5):
-        first.put(RecordKind.PUT)
-        wait(world, 3)
-    second.cut_power(Random(0))
-    trim_all(first)
-    world.slow_disks.clear()
+    second.kill()
+    for _ in range(99):
+        if not second.has_rotted:
+            rot(world, second)
     wait(world, 40)
-
-
-def trim_all(node: Node) -> None:
-    """Trim all that may be trimmed."""
-    if node.member is not None:
-        node.member.trim(max(node.files_disk))
-        node.carry_out()
 
 
 PRELUDES = {"old tail": tell_old_tail, "late word": tell_late_word, "lost end": tell_lost_end}

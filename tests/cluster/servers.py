@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from staniel.cluster.durable import Kept, compacted, read_file
 from staniel.cluster.key import Key, decode_key, encode_key, prefix_of
 from staniel.cluster.spool_names import SpoolPaths
 from staniel.journal.disk.os_fs import OsFs
@@ -70,6 +71,27 @@ class MemberServer:
         assert self._child is not None
         self._child.kill()
         self._child.wait()
+
+    @property
+    def kept(self) -> Kept:
+        """What its file says."""
+        content = read_file((self.spool / ".staniel" / "member").read_bytes())
+        assert not isinstance(content, str), content
+        return content.kept
+
+    def cut_power(self, queue: str) -> None:
+        """Make its disk what a power cut may leave of it, once it was killed: the last third of a queue's journal is
+        gone, and the last record of the stream.
+        """
+        kept = self.kept
+        assert kept.unsynced == OsFs().boot_id()
+        stream = kept.stream
+        stream.cut(max(stream.base.number, stream.last.number - 1))
+        kept.unsynced = b"another boot".ljust(16)
+        (self.spool / ".staniel" / "member").write_bytes(compacted(kept))
+        journal = self.spool / queue
+        data = journal.read_bytes()
+        journal.write_bytes(data[: len(data) * 2 // 3])
 
     def signal(self, number: int) -> None:
         """Send a signal."""

@@ -26,6 +26,7 @@ from staniel.cluster.durable import (
     Promised,
     Seen,
     Trimmed,
+    Unsynced,
     compacted,
     encode_entry,
     new_file,
@@ -179,6 +180,7 @@ HISTORY: list[Entries] = [
     Trimmed(3),
     Appended(4, 7, RecordKind.EPOCH, b""),
     Marked(Fitness.SHORT),
+    Unsynced(b"boot"),
 ]
 
 
@@ -218,7 +220,7 @@ def test_a_torn_file_is_read_up_to_the_last_whole_entry(cut: int, garbage: bytes
 def described(kept: Kept) -> object:
     """All of what a file says."""
     stream = kept.stream
-    fields = kept.member_id, kept.cluster_id, kept.promised, kept.revision, kept.fitness, kept.fixed
+    fields = kept.member_id, kept.cluster_id, kept.promised, kept.revision, kept.fitness, kept.fixed, kept.unsynced
     return fields, stream.base, stream.runs, stream.records
 
 

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from staniel.cluster.core import MemberConfig
+from staniel.cluster.core import MemberConfig, Policy
 from staniel.cluster.durable import (
     ALL_FIXED,
     Appended,
+    Copied,
     Created,
     Entries,
     Fitness,
@@ -19,6 +20,7 @@ from staniel.cluster.durable import (
     Marked,
     Promised,
     Seen,
+    Unsynced,
 )
 from staniel.cluster.effects import (
     Answer,
@@ -285,6 +287,65 @@ def test_a_member_that_is_deposed_once_recovery_has_begun_must_be_repaired(state
     is_cuttable = state is LeaderState.PROMISING and not is_ahead
     assert effects[:ends_at] == ([Persist((Fixed(1),))] if is_cuttable else [])
     assert (kept.fixed == ALL_FIXED) is not is_cuttable
+
+
+BOOT, NEXT_BOOT, UNKNOWN = b"boot 1".ljust(16), b"boot 2".ljust(16), bytes(16)
+LED_LAZILY = (*JOINED, Appended(4, 1, PUT, b"x"), Fixed(ALL_FIXED), Unsynced(BOOT))
+
+
+def kept_of(*entries: Entries) -> Kept:
+    kept = Kept()
+    assert all(kept.apply(entry) for entry in (Created(A), *entries))
+    return kept
+
+
+@pytest.mark.parametrize("policy", Policy)
+def test_a_leaders_own_disk_is_waited_for_as_its_policy_says_and_a_followers_always(policy: Policy) -> None:
+    member = Member(MemberConfig("a:22133", policy=policy), kept_of(*JOINED), boot_id=BOOT)
+    member.start()
+    member.key_read(1, key(5, A, A), 10)
+    effects = member.take_effects()
+    is_noted = any(isinstance(effect, Persist) and Unsynced(BOOT) in effect.entries for effect in effects)
+    assert is_noted is (policy is Policy.LAZY)
+    assert not any(isinstance(effect, Recover) for effect in effects), "what a start must know is not synced yet"
+    assert member.leader is not None
+    member.synced(2)
+    member.recovered(())
+    place = member.write(b"x", PUT)
+    assert isinstance(place, Place)
+    upto = [effect.upto for effect in member.take_effects() if isinstance(effect, Answer)]
+    assert upto == ([] if policy is Policy.ALWAYS else [place.number - 1, place.number])
+
+
+@pytest.mark.parametrize(("boot_id", "is_short"), [(BOOT, False), (NEXT_BOOT, True), (UNKNOWN, True)])
+def test_a_leader_that_did_not_wait_for_its_disk_is_short_after_a_power_cut(boot_id: bytes, is_short: bool) -> None:
+    kept = kept_of(*LED_LAZILY)
+    member = Member(MemberConfig("a:22133"), kept, is_ahead=True, boot_id=boot_id)
+    member.start()
+    assert (kept.fitness is Fitness.SHORT) is is_short
+    assert kept.unsynced == (b"" if is_short else BOOT)
+    member.key_read(1, key(4, A, A, B), 10)
+    assert member.stand() is (Refusal.UNFIT if is_short else None)
+
+
+def test_a_member_that_may_lack_something_leads_alone_in_the_set_and_has_the_others_repaired() -> None:
+    kept = kept_of(*LED_LAZILY)
+    member = Member(MemberConfig("a:22133"), kept, is_ahead=True, boot_id=NEXT_BOOT)
+    member.start()
+    member.key_read(1, key(4, A, A), 10)
+    assert member.stand() is None
+    member.transaction_taken(2, 11)
+    member.synced(9)
+    member.recovered(())
+    member.take_effects()
+    member.received(7, Message(CLUSTER, B, 5, Hello(((4, 1),), 1, 0, False)))
+    assert NeedsRepair(1) in [effect.message.body for effect in member.take_effects() if isinstance(effect, Send)]
+
+
+@pytest.mark.parametrize("entry", [Fixed(1), Copied(4, 1, ())])
+def test_a_clean_end_or_a_copy_ends_the_note_of_the_boot(entry: Entries) -> None:
+    assert kept_of(*LED_LAZILY).has_lost_power(NEXT_BOOT)
+    assert not kept_of(*LED_LAZILY, entry).has_lost_power(NEXT_BOOT)
 
 
 def test_messages_of_another_cluster_or_of_an_older_epoch_are_refused() -> None:

@@ -28,7 +28,7 @@ SEEDS = {
     "grow_without_waiting": (13, "TRUTH"),
     "acks_survive_repair": (0, "TRUTH"),
     "ask_and_forget": (434, "TRUTH"),
-    "asked_for_ever": (42, "STUCK"),
+    "asked_for_ever": (302, "STUCK"),
     "elect_outside_set": (5, "LOST"),
     "elect_compares_epoch": (0, "TRUTH"),
     "hand_over_outside_set": (39, "LOST"),
@@ -36,14 +36,20 @@ SEEDS = {
     "epoch_in_memory": (0, "PROMISE"),
     "resume_epoch": (1, "DIVERGED"),
     "acks_without_epoch": (0, "TRUTH"),
-    "power_cut_stands": (1, "TRUTH"),
+    "power_cut_stands": (2, "TRUTH"),
+    "acknowledge_lazily": (4, "TRUTH"),
+    "boot_in_memory": (12, "TRUTH"),
+    "boot_noted_late": (12, "TRUTH"),
+    "compacted_boot": (2, "TRUTH"),
+    "short_in_company": (13, "LOST"),
+    "short_leader_followed": (2, "DIVERGED"),
     "key_on_lease": (0, "TRUTH"),
     "match_by_length": (3, "STUCK"),
     "tail_kept": (33, "TRUTH"),
     "recovery_unnumbered": (0, "DIVERGED"),
     "repair_in_set": (1, "TRUTH"),
-    "mark_in_memory": (15, "TRUTH"),
-    "bulk_gap": (115, "DIVERGED"),
+    "mark_in_memory": (15, "LOST"),
+    "bulk_gap": (153, "DIVERGED"),
     "trimmed_under_followers": (176, "DIVERGED"),
     "compared_by_size": (0, "DIVERGED"),
     "compacted_unsynced": (0, "STOPPED"),
@@ -79,9 +85,10 @@ def test_every_mutant_has_a_seed_and_a_row_in_the_document() -> None:
 
 
 def test_the_mutants_are_those_of_the_model_less_what_has_no_place_yet_and_those_of_this_code() -> None:
-    own = [name for name, (_, profile) in MUTANTS.items() if profile in ("rewrites", "rot")]
+    own = [name for name, (_, profile) in MUTANTS.items() if profile in ("rewrites", "rot", "lazy")]
+    own.remove("power_cut_stands")
     own += ["trimmed_under_followers", "compared_by_size"]
-    assert len(MUTANTS) - len(own) + len(NOT_YET) == 37 and len(own) == 6
+    assert len(MUTANTS) - len(own) + len(NOT_YET) == 37 and len(own) == 12
 
 
 def test_a_mutant_leaves_nothing_behind() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from staniel.client import ClusterJobs, ClusterPool
 from staniel.client.blocking.multi import MultiClient
+from staniel.cluster.durable import ALL_FIXED
 from tests.cluster.servers import MemberServer, Servers, cluster
 from tests.support.transcripts import free_port
 
@@ -254,6 +255,62 @@ def test_a_leader_alone_in_its_set_returns_after_a_kill(tmp_path: Path) -> None:
         servers.wait_until_whole()
         assert leader.wire().put("jobs", "b") == "STORED"
         assert_same_files(servers)
+
+
+def test_a_leader_that_did_not_wait_for_its_disk_does_not_lead_after_a_power_cut(tmp_path: Path) -> None:
+    with cluster(tmp_path, settings='[default]\nsync_journal = "1h"\n') as servers:
+        old = servers.form()
+        wire = old.wire()
+        assert [wire.put("jobs", f"{number}") for number in range(20)] == ["STORED"] * 20
+        for member in servers.members:
+            member.kill()
+        old.cut_power("jobs")
+        for member in servers.members:
+            member.start()
+        servers.wait_until_whole()
+        new = servers.leader
+        assert new not in (None, old)
+        assert new is not None and new.wire().drain("jobs") == [str(number) for number in range(20)]
+        assert_same_files(servers)
+
+
+def test_a_leader_alone_loses_in_a_power_cut_what_its_policy_allows_and_goes_on(tmp_path: Path) -> None:
+    with cluster(tmp_path, count=2, min_in_sync=1, settings='[default]\nsync_journal = "1h"\n') as servers:
+        leader = servers.form()
+        follower = others(servers, leader)[0]
+        assert leader.wire().put("jobs", "0") == "STORED"
+        follower.kill()
+        servers.wait_for(lambda: len(leader.status["in_sync"]) == 1, "the follower is taken out")
+        wire = leader.wire()
+        assert [wire.put("jobs", f"{number}") for number in range(1, 9)] == ["STORED"] * 8
+        leader.kill()
+        leader.cut_power("jobs")
+        leader.start()
+        servers.wait_for(lambda: leader.role == "leading", "it leads again")
+        assert "the power was cut" in leader.lines
+        follower.start()
+        servers.wait_until_whole()
+        left = leader.wire().drain("jobs")
+        assert 0 < len(left) < 9 and left == [str(number) for number in range(len(left))]
+        assert_same_files(servers)
+
+
+def test_a_stop_leaves_nothing_that_a_reboot_loses_and_a_reload_is_noted(tmp_path: Path) -> None:
+    with cluster(tmp_path, count=1, min_in_sync=1) as servers:
+        leader = servers.form()
+        assert leader.wire().put("jobs", "a") == "STORED"
+        assert leader.kept.fixed == ALL_FIXED and not leader.kept.unsynced
+        leader.config.write_text(leader.config.read_text() + '[default]\nsync_journal = "1h"\n')
+        leader.signal(signal.SIGHUP)
+        servers.wait_for(lambda: "config.reloaded" in leader.lines, "the configuration is read again")
+        assert leader.wire().put("jobs", "b") == "STORED"
+        assert leader.kept.unsynced
+        leader.stop()
+        assert not leader.kept.unsynced and leader.kept.fixed == leader.kept.stream.last.number
+        leader.start()
+        servers.wait_for(lambda: leader.role == "leading", "it leads again")
+        assert leader.kept.unsynced
+        assert leader.wire().drain("jobs") == ["a", "b"]
 
 
 def test_a_spool_with_items_is_not_overwritten_by_joining(tmp_path: Path) -> None:

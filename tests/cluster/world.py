@@ -11,6 +11,7 @@ from msgspec import Struct
 from staniel.cluster.core import MemberConfig, Policy
 from staniel.cluster.durable import Appended, Fitness, Joined, Promised, encode_entry
 from staniel.cluster.effects import ReadKey, Reason, Transact
+from staniel.cluster.key import Key
 from staniel.cluster.messages import GREETING, Message, MessageDecoder, encode_message
 from staniel.cluster.places import Place
 from staniel.cluster.stream import Record, RecordKind
@@ -265,9 +266,16 @@ class World:
         """Tell whether the set, or one that etcd is about to take, has no other machine that is whole: then the disk
         must not be lost.
         """
-        keys = [request.effect.key for request in self.etcd.requests if isinstance(request.effect, Transact)]
-        keys += [key for key in (self.etcd.key,) if key is not None]
+        keys = self.proposed_keys() + [key for key in (self.etcd.key,) if key is not None]
         return any(node.id in key.members and not self.has_whole(set(key.members) - {node.id}) for key in keys)
+
+    def proposed_keys(self) -> list[Key]:
+        """Return the keys that etcd may yet take."""
+        return [request.effect.key for request in self.etcd.requests if isinstance(request.effect, Transact)]
+
+    def is_proposed(self, node: Node) -> bool:
+        """Tell whether a set that etcd may yet take has this machine."""
+        return any(node.id in key.members for key in self.proposed_keys())
 
     def has_whole(self, members: set[bytes]) -> bool:
         """Tell whether one of these ids is of a machine that is whole."""
@@ -278,10 +286,5 @@ class World:
         """Let a member stand for election, as an operator or the end of a lease has it."""
         if node.member is None:
             return
-        key = node.member.core.key
-        alone = key is not None and key.members == (node.id,)
-        is_short = node.kept.fitness is Fitness.SHORT
-        if is_short and alone:
-            node.may_lose = True
         node.member.stand()
         node.carry_out()

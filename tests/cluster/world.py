@@ -286,5 +286,8 @@ class World:
         """Let a member stand for election, as an operator or the end of a lease has it."""
         if node.member is None:
             return
+        key = node.member.core.key
+        if node.kept.fitness is Fitness.SHORT and key is not None and key.members == (node.id,):
+            node.may_lose = True  # here, too: it may be killed before the end of the mark is written
         node.member.stand()
         node.carry_out()

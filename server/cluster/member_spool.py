@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from staniel.cluster.compare import BadPlan
 from staniel.cluster.durable import Appended, Fitness, Kept, encode_entry
-from staniel.cluster.follower_spool import Applied, FollowerSpool, SpoolDiffers, forget_place, store_first_place
+from staniel.cluster.follower_spool import (
+    Applied,
+    FollowerSpool,
+    SpoolDiffers,
+    forget_place,
+    place_path,
+    store_first_place,
+)
 from staniel.cluster.places import Place
 from staniel.cluster.spool_changes import BadRecord
 from staniel.cluster.spool_names import SpoolPaths
 from staniel.cluster.stream import Record, RecordKind
-from staniel.journal.disk.fs import Fs
+from staniel.journal.disk.fs import Fs, is_there
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.disk.unsynced_names import UnsyncedNames
 from staniel.server.cluster.copying import CopyTarget, SpoolSums, drop_cache
@@ -48,7 +55,8 @@ class MemberSpool:
         kept = self._kept
         if kept.fitness is Fitness.HALF:
             return
-        if is_ahead(kept) or (not kept.cluster_id and self.has_items):
+        has_led = is_ahead(kept) and not is_there(self._fs, place_path(self._paths))
+        if has_led or (not kept.cluster_id and self.has_items):
             self._is_own = True
             return
         self._followed = FollowerSpool(self._fs, self._paths)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from staniel.cluster.durable import ALL_FIXED, Fixed
-from staniel.cluster.follower_spool import SpoolDiffers
+from staniel.cluster.follower_spool import FollowerSpool, SpoolDiffers
 from staniel.cluster.leader import LeaderState
 from staniel.cluster.spool_names import SpoolPaths
 from staniel.cluster.stream import Record
@@ -69,3 +69,12 @@ def test_a_gap_before_the_kept_records_is_an_error(tmp_path: Path) -> None:
     spool.open()
     with pytest.raises(SpoolDiffers, match="missing"):
         spool.apply(records_of(paths)[1:])
+
+
+def test_a_member_that_died_before_it_led_has_its_last_records_applied_once_it_leads(tmp_path: Path) -> None:
+    paths = write_member(tmp_path, *FOLLOWED, Fixed(ALL_FIXED))
+    FollowerSpool(OsFs(), paths).close()
+    spool = MemberSpool(OsFs(), paths, MemberFile(OsFs(), paths.own).kept)
+    spool.open()
+    spool.become_leaders(records_of(paths))
+    assert tmp_path.joinpath("q").read_bytes() == b"item"

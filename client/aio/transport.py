@@ -124,7 +124,7 @@ def _as_os_error(error: Exception) -> OSError:
 
 class Turn:
     """The right to use a connection, which one call at a time has. A call takes it with an object of its own, its
-    hold: whoever has the hold can tell whether the turn was taken, and `end` may be called twice.
+    hold: with it the call can tell whether the turn was taken, and `end` may be called twice.
     """
 
     def __init__(self) -> None:

@@ -238,7 +238,7 @@ class _Waiting:
 
 class Turn:
     """The right to use a connection, which one call at a time has. A call takes it with an object of its own, its
-    hold: whoever has the hold can tell whether the turn was taken, and `end` may be called twice. A dictionary costs
+    hold: with it the call can tell whether the turn was taken, and `end` may be called twice. A dictionary costs
     less than a lock, its methods are as atomic, and it knows the hold.
     """
 

@@ -207,7 +207,7 @@ class Reader:
             raise
 
     def _hand_back(self, lane: Lane) -> None:
-        """Hand back the items of a lane that nobody waits for any more, also those that come after this."""
+        """Hand back the items of a lane that no consumer waits for any more, also those that come after this."""
         lane.is_cancelled = True
         for delivery in [delivery for delivery in self.inbox if delivery.lane is lane]:
             self.inbox.remove(delivery)

@@ -141,13 +141,13 @@ def guess(folder: Folder, listing: Listing, own: set[str]) -> str:
     """Return the format of a folder. Kestrel's files have no magic: files of no other format are Kestrel's. Raises
     ValueError, see `list_segments`.
     """
-    found = formats_in(listing, own)
-    if len(found) > 1:
+    formats = formats_in(listing, own)
+    if len(formats) > 1:
         raise ValueError(
             f"{folder.url} holds queues of two formats, {_kestrel_queues(listing, own)[0]} of kestrel's and others of"
             " libkestrel's: say which with option format=kestrel or format=libkestrel"
         )
-    return found[0]
+    return formats[0]
 
 
 def formats_in(listing: Listing, own: set[str]) -> list[str]:

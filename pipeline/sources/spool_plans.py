@@ -111,7 +111,7 @@ def readable_spools(options: JournalOptions) -> tuple[list[SpoolPlan], str]:
     """
     plans = look_at_spools(options)
     check_reachable(plans, options.ignores_unreachable)
-    plans = [each for plan in plans if not plan.error for each in (plan, *plan.more)]
+    plans = [part for plan in plans if not plan.error for part in (plan, *plan.more)]
     form = plans[0].form if options.view in OF_ALL_FORMATS else common_format(plans)
     names = {name for plan in plans for name in plan.queues}
     tells_queues = all(FORMATS[plan.form]().by_queue for plan in plans)

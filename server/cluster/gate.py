@@ -254,4 +254,4 @@ class GatedAcceptor:
         return self._wrap(self._gate, sock), name
 
     def close(self) -> None:
-        """Leave the socket open: the refuser accepts next, until the process ends."""
+        """Leave the socket open: the listener of the refusals accepts next, until the process ends."""

@@ -27,7 +27,7 @@ def test_an_acknowledged_item_that_nobody_confirmed_is_lost() -> None:
     ledger = ledger_of("one", "two", "three")
     ledger.confirmed("one")
     ledger.maybe_confirmed("two")
-    ledger.settle()
+    ledger.judge_all()
     assert ledger.wrong == ["three was stored and is lost"]
 
 
@@ -67,7 +67,7 @@ def test_nothing_comes_that_was_refused_or_never_put() -> None:
 def test_a_put_without_a_reply_may_be_there_or_not() -> None:
     ledger = Ledger()
     ledger.asked("one")
-    ledger.settle()
+    ledger.judge_all()
     assert ledger.wrong == []
     ledger.delivered("one", asked_s=0)
     assert ledger.wrong == [] and ledger.counts["puts without a reply"] == 1

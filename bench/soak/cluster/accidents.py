@@ -1,4 +1,4 @@
-"""What happens to the machines of a run. Each accident begins something; `Machines.heal` ends all of them."""
+"""The accidents of a run's machines. Each begins something; `Machines.heal` ends all of them."""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from random import Random
 
 QUEUES = ("jobs", "stream")
@@ -21,7 +20,7 @@ Address = tuple[str, int]
 
 
 class Ledger:
-    """What the clients were told of each item. Safe for threads; times are monotonic, in seconds."""
+    """A record of what the clients were told of each item. Safe for threads; times are monotonic, in seconds."""
 
     def __init__(self) -> None:
         self.wrong: list[str] = []
@@ -37,12 +36,12 @@ class Ledger:
         self._last_put_s = time.monotonic()
 
     def asked(self, item: str) -> None:
-        """A put is about to be sent."""
+        """Note that a put is about to be sent."""
         with self._lock:
             self._asked.add(item)
 
     def stored(self, item: str) -> None:
-        """A put was acknowledged."""
+        """Note that a put was acknowledged."""
         now_s = time.monotonic()
         with self._lock:
             self._stored.add(item)
@@ -51,12 +50,12 @@ class Ledger:
             self._last_put_s = now_s
 
     def refused(self, item: str) -> None:
-        """A put was refused: the item must never be delivered."""
+        """Note that a put was refused: the item must never be delivered."""
         with self._lock:
             self._refused.add(item)
 
     def delivered(self, item: str, asked_s: float) -> None:
-        """An item came; the request was sent at `asked_s`."""
+        """Note that an item came; the request was sent at `asked_s`."""
         with self._lock:
             self.counts["deliveries"] += 1
             if item not in self._asked:
@@ -67,23 +66,23 @@ class Ledger:
                 self.wrong.append(f"{item} came again after it was confirmed")
 
     def confirmed(self, item: str) -> None:
-        """A confirmation was acknowledged."""
+        """Note that a confirmation was acknowledged."""
         with self._lock:
             if item in self._confirmed_s:
                 self.wrong.append(f"{item} was confirmed twice")
             self._confirmed_s[item] = time.monotonic()
 
     def maybe_confirmed(self, item: str) -> None:
-        """A confirmation had no reply."""
+        """Note that a confirmation had no reply."""
         with self._lock:
             self._maybe_confirmed.add(item)
 
     @property
     def waiting(self) -> int:
-        """How many acknowledged items nobody has confirmed."""
+        """The number of acknowledged items without a confirmation."""
         return len(self._stored) - len(self._confirmed_s)
 
-    def settle(self) -> None:
+    def judge_all(self) -> None:
         """Judge at the end, when everything was taken."""
         for item in sorted(self._stored - self._confirmed_s.keys() - self._maybe_confirmed):
             self.wrong.append(f"{item} was stored and is lost")
@@ -224,6 +223,3 @@ class Drainer(Taker):
                 asked_s = time.monotonic()
         self.is_over.set()
         return False
-
-
-Make = Callable[[str, list[Address], Ledger, str, float], Client]

@@ -25,7 +25,7 @@ DISK_BYTES = 256 << 20
 FILL_LEAVES_BYTES = 100 << 10
 SLOW_DISK = Path(__file__).parents[1] / "mix" / "slow_disk.c"
 WHOLE_S_MAX = 120.0
-TOKEN = "of-a-soak-that-nobody-else-reaches"
+TOKEN = "of-a-soak-of-this-machine-alone"
 CLIENTS_PORT, MEMBERS_PORT, ADMIN_PORT, ETCD_PORT, PEERS_PORT = 22133, 22233, 22134, 2379, 2380
 CONFIG = """
 [server]
@@ -138,7 +138,7 @@ class Member(Machine):
 
     @property
     def status(self) -> dict[str, Any]:
-        """What it tells of itself; {} if it cannot be asked."""
+        """The state that it tells of itself; {} if it cannot be asked."""
         return (self.ask("/cluster") if self.is_running and not self.is_frozen else None) or {}
 
 
@@ -258,13 +258,13 @@ def _etcd(network: Network, name: str, folder: Path) -> Machine:
     command = [*network.wrapper(name), "etcd", "--name", name, "--data-dir", str(folder / f"etcd-{name}")]
     command += ["--listen-client-urls", clients, "--advertise-client-urls", clients]
     command += ["--listen-peer-urls", peers(name), "--initial-advertise-peer-urls", peers(name)]
-    command += ["--initial-cluster", ",".join(f"{each}={peers(each)}" for each in ETCDS)]
+    command += ["--initial-cluster", ",".join(f"{etcd}={peers(etcd)}" for etcd in ETCDS)]
     return Machine(name, network.address(name), command, folder / f"etcd-{name}.log", {})
 
 
 def _member(network: Network, name: str, folder: Path, disk: SmallDisk, lease_s: int, library: Path) -> Member:
     config, slow = folder / f"{name}.toml", folder / f"{name}.slow"
-    etcds = [f"http://{network.address(each)}:{ETCD_PORT}" for each in ETCDS]
+    etcds = [f"http://{network.address(etcd)}:{ETCD_PORT}" for etcd in ETCDS]
     settings = CONFIG.format(
         host=network.address(name), name=name, spool=disk.folder / "spool", token=folder / "token", lease_s=lease_s,
         clients=CLIENTS_PORT, members=MEMBERS_PORT, admin=ADMIN_PORT, etcds=json.dumps(etcds),

@@ -68,7 +68,7 @@ class Network:
         run(*self.wrapper(source), "iptables", "-A", "OUTPUT", "-d", self.address(OUTSIDE), "-j", "DROP")
 
     def lose(self, target: str) -> None:
-        """Lose one in five of the packets that arrive at `target`, but none within it."""
+        """Drop one in five of the packets that arrive at `target`, but none within it."""
         self._drop(target, "-i", "eth0", "-m", "statistic", "--mode", "random", "--probability", str(LOSS))
 
     def _drop(self, target: str, *which: str) -> None:

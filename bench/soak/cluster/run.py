@@ -33,8 +33,8 @@ class Accident(Struct, frozen=True):
 
 
 class Run(Struct):
-    """What a run showed. `pauses`: for each kind of accident the longest time without an acknowledged put, in seconds,
-    each time that it happened.
+    """The outcome of a run. `pauses`: for each kind of accident, and each time that it happened, the longest time
+    without an acknowledged put, in seconds.
     """
 
     seconds: float
@@ -58,14 +58,14 @@ def play(folder: Path, seconds: float, seed: int, rate: float, lease_s: int, say
             for client in clients:
                 client.start()
             happened = _accidents(them, random, seconds, say)
-            _rest(them, clients)
+            _end_work(them, clients)
             drainer = Drainer("d", addresses, ledger, str(seed), pace_s)
             clients.append(drainer)
             drainer.start()
             drainer.join(DRAIN_S_MAX)
             if drainer.is_alive():
                 raise DidNotHappen(f"the queues were not empty within {DRAIN_S_MAX:g} s")
-            ledger.settle()
+            ledger.judge_all()
             run.pauses = _pauses(happened, ledger.gaps)
         except DidNotHappen as error:
             run.wrong.append(str(error))
@@ -99,7 +99,7 @@ def _accidents(them: Machines, random: Random, seconds: float, say: Say) -> list
     return happened
 
 
-def _rest(them: Machines, clients: list[Client]) -> None:
+def _end_work(them: Machines, clients: list[Client]) -> None:
     """Let all get well, and the clients go."""
     them.heal()
     them.wait_until_whole()
@@ -140,7 +140,7 @@ def markdown(run: Run, machine: str, seed: int, version: str) -> str:
     """Return the report."""
     verdict = f"**FAILED**: {len(run.wrong)} wrong" if run.wrong else "**passed**: nothing lost, doubled or back"
     lines = [f"# {run.seconds / 60:.0f} minutes of a cluster", "", verdict, ""]
-    lines += [f"- {each}" for each in run.wrong[:50]] + [""] * bool(run.wrong)
+    lines += [f"- {fault}" for fault in run.wrong[:50]] + [""] * bool(run.wrong)
     lines += [f"{version}, seed {seed}, {machine}", ""]
     lines += [f"- {name}: {count:,}" for name, count in sorted(run.counts.items())]
     lines += [f"- leaders: {run.epochs} epochs", "", "Accidents, and the longest time without an acknowledged put:", ""]

@@ -105,9 +105,10 @@ def columns_of_view(options: JournalOptions) -> pa.Schema:
     if options.is_several and options.view in OF_ALL_FORMATS:
         return OF_ALL_FORMATS[options.view]
     name = options.format
-    if name == "auto":
-        place = folder(options.path)
-        name = format_of_spools(options) if options.is_several else formats_of_view(place, options)[0][0].name
+    if name == "auto" and options.is_several:
+        name = format_of_spools(options)
+    elif name == "auto":
+        name = formats_of_view(folder(options.path), options)[0][0].name
     adapter: FormatAdapter = FORMATS[name]()
     views = adapter.schemas()
     if options.view not in views:

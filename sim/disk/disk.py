@@ -388,7 +388,7 @@ class Disk:
         try:
             self._log_op(Op("sync_folder", folder))
         except OSError as error:
-            node.dirty.clear()
+            node.lose_moves()
             raise self._lied(error) from error
         node.sync()
 

@@ -118,9 +118,24 @@ class Folder:
 
     def sync(self) -> None:
         for move in self.dirty:
-            move.apply(self.durable)
             if move.half is not None:
+                if move.half.is_lost:
+                    continue
                 move.half.is_durable = True
+            move.apply(self.durable)
+        self.dirty.clear()
+
+    def lose_moves(self) -> None:
+        """Note that a sync has failed: the moves show, but they never become durable. A rename to or from another
+        folder is lost in both, unless the other folder has been synced.
+        """
+        for move in self.dirty:
+            if move.half is None:
+                continue
+            if move.half.is_durable:
+                move.apply(self.durable)
+            else:
+                move.half.is_lost = True
         self.dirty.clear()
 
     def left_by(self, how: Crash | Choose) -> dict[str, Node]:
@@ -135,16 +150,18 @@ Node = Inode | Folder
 
 
 class Across:
-    """A rename from one folder to another. It is kept or lost in both."""
+    """A rename from one folder to another. It is kept or lost in both. `is_lost`: a sync of one folder has failed."""
 
     def __init__(self) -> None:
-        self.is_durable = False
+        self.is_durable = self.is_lost = False
         self._answered: tuple[Choose, bool] | None = None
 
     def is_kept(self, how: Crash | Choose) -> bool:
         """Tell whether a power loss keeps the rename. The result is the same for both folders."""
-        if self.is_durable or isinstance(how, Crash):
-            return self.is_durable or how is Crash.KEEP
+        if self.is_durable or self.is_lost:
+            return self.is_durable
+        if isinstance(how, Crash):
+            return how is Crash.KEEP
         if self._answered is None or self._answered[0] is not how:
             self._answered = how, how(2) == 1
         return self._answered[1]
@@ -265,5 +282,5 @@ class Fork:
         known = self._halves.get(half)
         if known is None:
             known = self._halves[half] = Across()
-            known.is_durable = half.is_durable
+            known.is_durable, known.is_lost = half.is_durable, half.is_lost
         return known

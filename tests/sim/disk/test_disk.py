@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from staniel.journal.disk.fs import AlreadyLocked, Fs
+from staniel.journal.disk.fs import AlreadyLocked, Fs, SyncFailed
 from staniel.journal.disk.replace_file import replace_file
 from staniel.sim.disk.disk import Disk, PowerCut
 from staniel.sim.disk.durable import Crash
@@ -371,3 +371,19 @@ def test_a_digest_tells_disks_apart_as_a_start_can() -> None:
     ]  # fmt: skip
     assert len({disk.digest() for disk in others}) == len(others)
     assert made(("s/q", b"a")).digest() == others[1].digest() == made(("s/q", b"a")).copy().digest()
+
+
+@pytest.mark.parametrize("folder", ["s", "t"])
+def test_a_rename_to_another_folder_is_lost_in_both_when_the_sync_of_one_fails(folder: str) -> None:
+    for seed in range(30):
+        disk = new_disk()
+        disk.make_folder("t")
+        durable(disk, "s/q", b"safe")
+        disk.rename("s/q", "t/q")
+        disk.fail("sync_folder", folder, errno.EIO)
+        with pytest.raises(SyncFailed):
+            disk.sync_folder(folder)
+        disk.sync_folder("s" if folder == "t" else "t")
+        for how in (Crash.DROP, Crash.KEEP, chooser(seed)):
+            left = disk.crash(how)
+            assert names(left) == ["q"] and not left.list("t")

@@ -340,8 +340,12 @@ class Spool:
 
     def finish_log(self) -> None:
         """Replay the redo log that the last server left in use, and end its use, because a tool is about to change
-        journals. Raises SpoolError, OSError, JournalFailure.
+        journals. After a failed sync the log may be the only durable copy of what the caches show in the journals: that
+        is refused, and a start does it. Raises SpoolError, OSError, JournalFailure.
         """
+        if self.failed_sync.exists:
+            why = f"a sync failed in an earlier run, and the disk may lack what the files of {self.folder} show"
+            raise SpoolError(f"{why}; start a server on it once, which rewrites them, stop it, and try again")
         if self.used_log:
             self.replay_log()
             self.sync_recovered()

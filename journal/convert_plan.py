@@ -1,11 +1,13 @@
 """The plan of a conversion whose new files have been verified: the names to be moved, whatever happens.
 
-The plan is one small JSON file with a checksum. Every start carries it out again until it is done. If it cannot be
-read, its queue is not served, because a part of the queue's files may have been moved already.
+The plan is one small JSON file with a checksum. Every start carries it out again until it is done; after a failed sync
+it is done when the moved files have been renewed. If it cannot be read, its queue is not served, because a part of the
+queue's files may have been moved already.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from zlib import crc32
 
 import msgspec
@@ -13,10 +15,12 @@ from msgspec import Struct, structs
 
 from staniel.journal.disk.fs import Fs
 from staniel.journal.disk.quarantine import UNDECODABLE, quarantine
+from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.libkestrel import files as libkestrel_files
 from staniel.queues.names import family_of
 
+FOLDER = "convert"  # in the own folder: new files that are not moved in yet
 PLAN_BYTES_MAX = 16 << 20
 UNREADABLE = (
     "the plan of its conversion to another format cannot be read: move its old files back from .staniel/aside.*, or its"
@@ -60,9 +64,11 @@ def _crc_of(plan: ConversionPlan) -> int:
     return crc32(msgspec.json.encode(structs.replace(plan, crc=None)))
 
 
-def carry_out(fs: Fs, folder: str, own: str) -> UnreadablePlan | None:
+def carry_out(fs: Fs, folder: str, own: str, *, keeps_plan: bool) -> UnreadablePlan | None:
     """Finish a verified conversion, if there is one. Every step can be interrupted. A plan that cannot be decoded stays
-    where it is. Raises OSError, also if the plan cannot be read.
+    where it is. `keeps_plan`: a sync has failed, so the caches may show a plan and moves that are not durable. The plan
+    is made durable before anything is moved, and it stays until `remove_plan`, after the renewal of the moved files.
+    Raises OSError, also if the plan cannot be read; raises JournalFailure.
     """
     path = kestrel_files.plan_path(own)
     try:
@@ -71,12 +77,23 @@ def carry_out(fs: Fs, folder: str, own: str) -> UnreadablePlan | None:
         return None
     except (IsADirectoryError, *UNDECODABLE) as error:
         return _hold_back(fs, own, path, error)
+    if keeps_plan:
+        replace_file(fs, path, encode(plan))
     fs.make_folder(plan.aside)
     _move(fs, folder, plan.aside, plan.old)
-    _move(fs, f"{own}/convert", folder, plan.new)
-    fs.remove(path)
-    fs.sync_folder(own)
+    _move(fs, f"{own}/{FOLDER}", folder, plan.new)
+    if not keeps_plan:
+        remove_plan(fs, own)
     return None
+
+
+def remove_plan(fs: Fs, own: str) -> None:
+    """Remove the plan of a conversion, if there is one. All of its moves must be durable. Raises OSError,
+    JournalFailure.
+    """
+    with suppress(FileNotFoundError):
+        fs.remove(kestrel_files.plan_path(own))
+        fs.sync_folder(own)
 
 
 def _hold_back(fs: Fs, own: str, path: str, error: BaseException) -> UnreadablePlan:
@@ -84,7 +101,7 @@ def _hold_back(fs: Fs, own: str, path: str, error: BaseException) -> UnreadableP
     moved. Raises OSError.
     """
     try:
-        names = [name for name, _ in fs.list(f"{own}/convert")]
+        names = [name for name, _ in fs.list(f"{own}/{FOLDER}")]
     except (FileNotFoundError, NotADirectoryError):
         names = []
     kinds = [kestrel_files.parse(name).queue or libkestrel_files.parse(name).queue for name in names]

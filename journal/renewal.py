@@ -13,6 +13,7 @@ from contextlib import suppress
 
 from msgspec import Struct
 
+from staniel.journal.convert_plan import FOLDER as CONVERT_FOLDER
 from staniel.journal.disk.failed_sync import NUMBER, FailedSyncMarker, RenewalGroup, SuspectPaths, number_of
 from staniel.journal.disk.fs import AlreadyLocked, try_to_remove
 from staniel.journal.disk.unsynced_names import UnsyncedNames
@@ -24,7 +25,7 @@ from staniel.journal.spool_listing import SpoolListing
 from staniel.journal.undo_file import FOLDER as UNDO_FOLDER
 from staniel.journal.workq import files as workq_files
 
-RENEWED = ("intents", "status", "paused")  # own files that the next start reads
+RENEWED = ("intents", "status", "paused", "convert.plan")  # own files that the next start reads
 UNSURE_SEGMENTS = 2  # the current one, and the one before it, which may lack its last sync
 TEMPORARY = re.compile(r"~~\d+$|\.new$|\.rw$|^\.staniel-ballast$")
 
@@ -210,8 +211,13 @@ class Renewal:
             return []
 
     def _counts(self, path: str) -> bool:
-        """Tell whether a file's content and name matter. Temporary files do not."""
+        """Tell whether a file's content and name matter. Temporary files do not, nor the new files of a conversion
+        before its plan has moved them in: an earlier name of such a file is the only durable one until the file has
+        been renewed at its place.
+        """
         folder, _, name = path.rpartition("/")
+        if folder == f"{self.own}/{CONVERT_FOLDER}":
+            return False
         if folder == self.own:
             return name in RENEWED
         return not TEMPORARY.search(name)

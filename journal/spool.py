@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Iterable
 from contextlib import suppress
 
-from staniel.journal.convert_plan import UNREADABLE, UnreadablePlan, carry_out
+from staniel.journal.convert_plan import UNREADABLE, UnreadablePlan, carry_out, remove_plan
 from staniel.journal.copy_mark import UNFINISHED
 from staniel.journal.disk.ballast import Ballast
 from staniel.journal.disk.failed_sync import ROOM_SUFFIX, FailedSyncMarker
@@ -188,7 +188,7 @@ class Spool:
             self.clear_way(self.own, OWN_FILES)
             self.clear_held(f"{self.own}/{HELD}")
             self._finish_renewal()
-            self.stuck_plan = carry_out(self.fs, self.folder, self.own)
+            self.stuck_plan = carry_out(self.fs, self.folder, self.own, keeps_plan=self.failed_sync.exists)
             self._read_version()
             self.name_bytes_max = min(NAME_BYTES_MAX, self.fs.name_bytes_max(self.folder) - SUFFIX_BYTES)
         except OSError as error:
@@ -404,7 +404,10 @@ class Spool:
                 self.recovery.tidy(files)
             for stream in listing.streams.values():
                 self.streams.recovery.tidy(stream)
-            return renewal.run(listing)
+            renewed = renewal.run(listing)
+            if self.stuck_plan is None:
+                remove_plan(self.fs, self.own)
+            return renewed
         except (OSError, JournalFailure) as error:
             raise self._unrenewed(error) from error
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from hashlib import sha256
 
-from staniel.journal.convert_plan import ConversionPlan, carry_out, encode
+from staniel.journal.convert_plan import FOLDER, ConversionPlan, carry_out, encode
 from staniel.journal.disk.fs import File, Fs, JournalFailure, is_missing
 from staniel.journal.disk.refusals import failure_line
 from staniel.journal.disk.replace_file import replace_file
@@ -81,7 +81,7 @@ class Conversion:
         self.queue = queue
         self.now_ms = now_ms
         self.progress = progress
-        self.folder = f"{spool.own}/convert"
+        self.folder = f"{spool.own}/{FOLDER}"
         self.old: list[str] = []
         self.left: list[Damage] = []
         """The unreadable parts of the old files, which the new files do not have. Each text says where a copy is."""
@@ -125,12 +125,15 @@ class Conversion:
                 raise
             raise self._not_in_place(error, path) from error
         try:
-            carry_out(self.fs, self.spool.folder, self.spool.own)
+            carry_out(self.fs, self.spool.folder, self.spool.own, keeps_plan=False)
         except (OSError, JournalFailure) as error:
             raise self._not_in_place(error, path) from error
 
     def _not_in_place(self, error: OSError | JournalFailure, path: str) -> ConversionUnfinished:
         left = f"the files of {self.queue} are between two formats, as {path} says"
+        if isinstance(error, JournalFailure):  # only a start may finish it: it renews what the disk may lack
+            hint = "look at the disk and the system's log (dmesg), then start a server, which finishes it"
+            return ConversionUnfinished(f"{error}. {left}: {hint}")
         return ConversionUnfinished(
             f"{failure_line(error, path)}. {left}: run this again or start a server, which finishes it"
         )

@@ -21,11 +21,11 @@ from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.install import is_empty_pack
 from staniel.journal.libkestrel import files as libkestrel_files
 from staniel.journal.put_key_log import FOLDER as KEYS_FOLDER
-from staniel.journal.spool_listing import SpoolListing
+from staniel.journal.spool_listing import SPOOL_STATE, SpoolListing
 from staniel.journal.undo_file import FOLDER as UNDO_FOLDER
 from staniel.journal.workq import files as workq_files
 
-RENEWED = ("intents", "status", "paused", "convert.plan")  # own files that the next start reads
+RENEWED = (*SPOOL_STATE, "version", "convert.plan")  # own files that the next start reads
 UNSURE_SEGMENTS = 2  # the current one, and the one before it, which may lack its last sync
 TEMPORARY = re.compile(r"~~\d+$|\.new$|\.rw$|^\.staniel-ballast$")
 

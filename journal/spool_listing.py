@@ -20,13 +20,35 @@ from staniel.journal.libkestrel.records import MAGIC_BYTES, SEGMENT_MAGIC
 from staniel.journal.workq import files as workq_files
 from staniel.queues.names import family_of, parent_of
 
-INTENTS, PAUSED, STATUS = "intents", "paused", "status"
-SPOOL_STATE = (INTENTS, PAUSED, STATUS)  # in the own folder: the spool's state in addition to its journals
+INTENTS, PAUSED, STATUS, CLOCK = "intents", "paused", "status", "clock"
+SPOOL_STATE = (INTENTS, PAUSED, STATUS, CLOCK)  # in the own folder: the spool's state in addition to its journals
 HELD = "held"  # in the own folder: second names of files that a backup is copying
 JOBS_HELD = ".staniel-held"  # the same within the folder of a command log that lies elsewhere
 CMDLOG = f"{OWN_FOLDER}/{workq_files.OWN_FOLDER}"
 OPERATIONS = f"{OWN_FOLDER}/{undo_file.FOLDER}"
 PUT_KEYS = f"{OWN_FOLDER}/{put_key_log.FOLDER}"
+NOT_COPIED = {
+    "lock": "it belongs to the process that has the spool open",
+    "version": "a copy has no redo log: what makes the copy writes this file last",
+    "failed_sync": "it is about the disk of the spool",
+    "failed_sync.room": "it is room on the disk of the spool",
+    "ballast": "it is room on the disk of the spool",
+    "last_backup": "it is about the backups of the spool",
+    "audit": "it is a record of what happened in the spool, and recovery does not read it",
+    "audit.1": "see audit",
+    "redo.0": "the copied journals have what it has",
+    "redo.1": "see redo.0",
+    "convert.plan": "a spool with an unfinished conversion is not copied",
+    "convert": "see convert.plan",
+    "member": "a copy is a spool of its own",
+    "follower": "see member",
+    "held": "a copy in progress has made its files",
+    "repair": "see held",
+    "quarantine": "recovery does not read it",
+    "damaged": "recovery does not read it",
+    "aside.*": "recovery does not read it",
+}
+"""Names in the own folder that a copy of the spool does not have, and why."""
 JOURNAL_KINDS = (kestrel_files.Kind.CURRENT, kestrel_files.Kind.ARCHIVE, kestrel_files.Kind.PACK)
 STREAM_KINDS = (libkestrel_files.StreamFileKind.SEGMENT, libkestrel_files.StreamFileKind.READER)
 TRY_AGAIN = "then try again"
@@ -110,9 +132,9 @@ def is_journal_file(name: str) -> bool:
 
 def spool_files(fs: Fs, folder: str, jobs: str = "") -> list[SpoolFile]:
     """Return the files that a copy of a spool must have: journals with their sidecars, the command log, which lies in
-    the folder `jobs` or within the spool, keys of puts, and the state of transfers, pauses and status. Files of purges
-    hold nothing that the copy needs: the items in them have left their queues, and the others are still in their
-    queues. Raises OSError.
+    the folder `jobs` or within the spool, keys of puts, and the state of transfers, pauses, status and the clock. Files
+    of purges hold nothing that the copy needs: the items in them have left their queues, and the others are still in
+    their queues. NOT_COPIED says why the other files are left out. Raises OSError.
     """
     own = f"{folder}/{OWN_FOLDER}"
     files = [

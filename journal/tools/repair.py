@@ -35,7 +35,7 @@ from staniel.journal.put_key_log import encode as encode_key
 from staniel.journal.redo.dump import changed_by_start, is_of_later_version, used_log
 from staniel.journal.redo.log import UNUSED
 from staniel.journal.spool import SpoolError, check_version
-from staniel.journal.spool_listing import list_spool
+from staniel.journal.spool_listing import INTENTS, SPOOL_STATE, list_spool
 from staniel.journal.tools.convert import MEMORY_BYTES, PIECE_BYTES, finish_file
 from staniel.journal.tools.source import JOBS, FileFlaw, ReadSource
 from staniel.journal.tools.unfinished import Unfinished, Work, unfinished_work
@@ -53,8 +53,7 @@ from staniel.queues.names import family_of
 
 START_ONCE = "start a server on the spool once, or on a copy of the folder, which brings them up to date"
 WORK = "repair"  # in the own folder of the copy, until it is complete
-COPIED = ("status", "paused")  # own files of a spool that are copied
-INTENTS = "intents"
+COPIED = tuple(name for name in SPOOL_STATE if name != INTENTS)  # own files of a spool that are copied as they are
 LEFT_BEHIND = {
     Work.TRANSFERS: "some may be in two queues, or not gone",
     Work.OPERATION: "some may be in two queues, or not gone",

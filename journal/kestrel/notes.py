@@ -22,6 +22,8 @@ PAST = 0x5D4E  # the kind of a note with an encoded queues.past.Past
 NOTE_BYTES_MAX = 1024
 CHECKED_BYTES = 1 << 20  # of a payload: takes 0.2 ms
 AROUND_WORDS = 4  # head, check, 0 and counter
+FLAG_WORDS = 2  # the pair with the item's flags
+NOTE_RECORDS_MAX = NOTE_BYTES_MAX // 4 + AROUND_WORDS + FLAG_WORDS  # of a note and the pair behind it
 _TIME_AND_SIZE = struct.Struct("<qi")
 _XID = struct.Struct("<i")
 
@@ -58,7 +60,11 @@ def unfinished_note(ids: list[int]) -> int:
     """
     for start, xid in enumerate(ids):
         size = xid & 0xFFFF
-        if xid >> 16 == PAST and 0 < size <= NOTE_BYTES_MAX and len(ids) - start <= -(-size // 4) + AROUND_WORDS + 2:
+        if (
+            xid >> 16 == PAST
+            and 0 < size <= NOTE_BYTES_MAX
+            and len(ids) - start <= -(-size // 4) + AROUND_WORDS + FLAG_WORDS
+        ):
             return len(ids) - start
     return 0
 

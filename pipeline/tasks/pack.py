@@ -22,7 +22,8 @@ from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.kestrel.effect import State
 from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.kestrel.files import Files, pack_name, temp_name
-from staniel.journal.kestrel.records import HEAD_BYTES, decode
+from staniel.journal.kestrel.notes import NOTE_RECORDS_MAX, fact_in
+from staniel.journal.kestrel.records import HEAD_BYTES, SAVE_XID, WITH_XID, WITH_XID_BYTES, decode
 from staniel.journal.kestrel.recovery import Recovery
 from staniel.journal.spool import Spool, SpoolError
 from staniel.journal.tools.unfinished import unfinished_work
@@ -34,7 +35,7 @@ from staniel.pipeline.sources.journal_options import JournalOptions
 from staniel.pipeline.sources.planning import check_wanted
 from staniel.pipeline.tasks.summarise import queues_of, run
 from staniel.queues.config import JournalDialect
-from staniel.queues.item import LOST_MS, Delivery, Item
+from staniel.queues.item import LOST_MS, Delivery, Item, item_with, past_bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -229,7 +230,8 @@ def contents(disk: Fs, path: str, queue: str, files: Mapping[str, int]) -> tuple
 def _seen(item: Item) -> bytes:
     if item.expires_ms == LOST_MS:
         raise PackMismatch("an item cannot be read back; the files are as they were")
-    return b"%d %d %d %d " % (len(item.data), item.added_ms, item.expires_ms, item.flags) + item.data
+    times = b"%d %d %d %d " % (len(item.data), item.added_ms, item.expires_ms, item.flags)
+    return times + b"%d " % len(past_bytes(item)) + past_bytes(item) + item.data
 
 
 def snapshot(path: str, queue: QueueSummary, dialect: JournalDialect) -> Iterator[bytes]:
@@ -256,7 +258,7 @@ def _rows(path: str, queue: QueueSummary) -> Iterator[dict[str, Any]]:
 
 
 class OriginalItems:
-    """A reader of items as they stand in their records, invalid times included."""
+    """A reader of items as they stand in their records, invalid times included, with the notes before them."""
 
     def __init__(self, path: str) -> None:
         self._folder = folder(path)
@@ -269,8 +271,23 @@ class OriginalItems:
         head_bytes = HEAD_BYTES[file.read(row["offset"], 1)[0]]
         data = file.read(row["offset"], head_bytes + row["size"])
         record = decode(data, 0, len(data), 0)
-        return Item(data[head_bytes:], record.added_ms, record.expires_ms, row["flags"])
+        fact = _fact_before(file, row["offset"], record.added_ms, data[head_bytes:])
+        return item_with(fact, data[head_bytes:], record.added_ms, record.expires_ms, row["flags"])
 
     def close(self) -> None:
         for file in self._open.values():
             file.close()
+
+
+def _fact_before(file: OpenFile, offset: int, added_ms: int, data: bytes) -> bytes:
+    """Return the fact of the note about an item whose record begins at `offset`; b"" if there is none. Bytes of an
+    earlier payload may look like records, but not like a note about this item.
+    """
+    start = max(0, offset - NOTE_RECORDS_MAX * WITH_XID_BYTES)
+    before, ids = file.read(start, offset - start), list[int]()
+    for at in range(len(before) - WITH_XID_BYTES, -1, -WITH_XID_BYTES):
+        op, xid = WITH_XID.unpack_from(before, at)
+        if op != SAVE_XID:
+            break
+        ids.append(xid)
+    return fact_in(ids[::-1], added_ms, data)

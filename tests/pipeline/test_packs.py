@@ -12,6 +12,7 @@ import pytest
 
 from staniel.journal.disk.fs import File
 from staniel.journal.disk.os_fs import OsFs
+from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.kestrel.recovery import Recovery
 from staniel.journal.spool_listing import list_spool
 from staniel.pipeline.formats.base import Part, Reading
@@ -21,7 +22,12 @@ from staniel.pipeline.formats.kestrel.state import QueueSummary
 from staniel.pipeline.lake.folders import LocalFolder
 from staniel.pipeline.tasks import pack as pack_module
 from staniel.pipeline.tasks.pack import Packed, PackMismatch, PackTask, pack, write_pack
+from staniel.queues.calendar import EVEN
+from staniel.queues.changes import Removed
 from staniel.queues.config import JournalDialect
+from staniel.queues.delays import delayed_item
+from staniel.queues.item import Item, ItemWithPast, past_bytes
+from staniel.queues.past import Why, next_past
 from tests.pipeline.spools import history, write
 from tests.support.records import addx
 from tests.support.records import state as state_in_words
@@ -238,3 +244,45 @@ def test_stand_ins_of_an_earlier_pack_whose_removal_follows_are_packed_as_what_t
     (done,) = packed(spool)
     assert (done.files, done.items) == (2, 4)
     assert states(spool) == before
+
+
+@pytest.mark.parametrize("dialect", list(JournalDialect))
+def test_a_pack_keeps_delays_and_pasts_of_items_and_items_at_rest(tmp_path: Path, dialect: JournalDialect) -> None:
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    encoder = Encoder(dialect)
+    rest, later = (delayed_item(EVEN, Item(data, 1000, 0, 5), 3_600_000, 1000) for data in (b"rest", b"later"))
+    dead = ItemWithPast(b"dead", 1000, 0, 7, next_past(later, Why.DEAD, "orders", 3, "10.0.0.1:5", 2000))
+    taken = ItemWithPast(b"taken", 1000, 0, 0, dead.past)
+    items = [Item(b"plain" * 100, 1000), rest, taken, later, dead]
+    sealed = [*map(encoder.addx, items), encoder.encode(Removed(0)), encoder.opened(-1), encoder.opened(1)]
+    (spool / "q.1000").write_bytes(b"".join(sealed))
+    (spool / "q.2000").write_bytes(encoder.addx(Item(b"two", 3000, 0, 9)))
+    (spool / "q").write_bytes(b"")
+
+    def found() -> tuple[list[tuple[bytes, int, bytes]], dict[int, bytes]]:
+        files = list_spool(OsFs(), str(spool)).kestrel["q"]
+        replay = Recovery(OsFs(), str(spool)).recover("q", files, 0).replay
+        items = [(item.data, item.flags, past_bytes(item)) for item in replay.line.items()]
+        return items, {xid: past_bytes(read.item) for xid, read in replay.open.items()}
+
+    before = found()
+    assert before == (
+        [(b"later", 5, past_bytes(later)), (b"dead", 7, dead.past), (b"two", 9, b"")],
+        {-1: past_bytes(rest), 1: taken.past},
+    )
+    assert [each.files for each in packed(spool, dialect)] == [2]
+    assert found() == before
+
+
+def test_a_pack_that_loses_a_delay_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    later = delayed_item(EVEN, Item(b"later", 1000), 3_600_000, 1000)
+    content = Encoder(JournalDialect.DOCUMENTS).addx(later)
+    (spool / "q.1000").write_bytes(content)
+    (spool / "q").write_bytes(b"")
+    monkeypatch.setattr(pack_module, "fact_in", lambda *_: b"")
+    with pytest.raises(PackMismatch, match="does not hold what the sealed files hold"):
+        packed(spool)
+    assert (spool / "q.1000").read_bytes() == content

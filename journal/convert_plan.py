@@ -17,6 +17,7 @@ from staniel.journal.disk.fs import Fs
 from staniel.journal.disk.quarantine import UNDECODABLE, quarantine
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.kestrel import files as kestrel_files
+from staniel.journal.kestrel.install import remove_sidecars
 from staniel.journal.libkestrel import files as libkestrel_files
 from staniel.queues.names import family_of
 
@@ -80,6 +81,7 @@ def carry_out(fs: Fs, folder: str, own: str, *, keeps_plan: bool) -> UnreadableP
     if keeps_plan:
         replace_file(fs, path, encode(plan))
     fs.make_folder(plan.aside)
+    remove_sidecars(fs, folder, plan.old)  # of files that are gone, a start would report the items as lost
     _move(fs, folder, plan.aside, plan.old)
     _move(fs, f"{own}/{FOLDER}", folder, plan.new)
     if not keeps_plan:

@@ -208,3 +208,19 @@ def test_a_queue_with_an_operation_that_was_cut_off_is_converted_when_a_start_ha
         world.do_tasks()
         world.turn(1)
     assert refused > 0 and states > refused
+
+
+def test_a_queue_that_is_converted_there_and_back_without_a_start_has_no_files_that_are_gone() -> None:
+    world = World('default.max_memory_size = 4000\ndefault.default_journal_size = "2KB"')
+    for number in range(40):
+        world.client().puts(f"i{number:04}" + "x" * 300)
+        settle(world)
+    world.broker.shutdown(world.now_ms)
+    disk = world.disk.crash(Crash.DROP)
+    assert disk.list("s/.staniel/segments")
+    before = held(disk, Format.KESTREL)
+    for step, to in enumerate([Format.LIBKESTREL, Format.KESTREL, Format.LIBKESTREL]):
+        assert Conversion(Spool(disk, "s"), "q", START_MS + 60_000 * (step + 1), lambda *_: None).run(to) == 40
+        disk = disk.kill()
+        assert not disk.list("s/.staniel/segments")
+        assert held(disk, to) == before

@@ -18,6 +18,7 @@ from staniel.journal.disk.watched_fs import RefusedCalls
 from staniel.journal.errors import Damage
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.encoder import Encoder
+from staniel.journal.kestrel.item_reader import is_stand_in
 from staniel.journal.libkestrel import files as libkestrel_files
 from staniel.journal.libkestrel.family import StreamJournal
 from staniel.journal.libkestrel.files import queue_of_reader, reader_name, segment_name
@@ -194,7 +195,7 @@ class Conversion:
         positions = {name: Position() for name in lines}
         segments = StreamSegments(self.fs, self.folder)
         item_id = done = 0
-        while heads := {name: head for name, line in lines.items() if (head := line.head()) is not None}:
+        while heads := {name: head for name, line in lines.items() if (head := next_item(line)) is not None}:
             item = min(heads.values(), key=lambda head: head.added_ms)
             refuse_lost(item)
             if len(item.data) > DATA_BYTES_MAX:
@@ -331,6 +332,15 @@ def finish_file(file: File, last_bytes: bytes) -> None:
         file.sync()
     finally:
         file.close()
+
+
+def next_item(line: Line) -> Item | None:
+    """Return the head of a line that recovery has read, without the stand-ins before it: the records that would remove
+    them are lost, and they are not items.
+    """
+    while (head := line.head()) is not None and is_stand_in(head):
+        line.pop()
+    return head
 
 
 def refuse_lost(item: Item) -> None:

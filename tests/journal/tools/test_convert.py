@@ -13,7 +13,10 @@ from staniel.queues.config import Format, JournalDialect
 from staniel.queues.item import Item
 from staniel.sim.disk.disk import Disk, PowerCut
 from staniel.sim.disk.durable import Crash
+from tests.broker.maintenance.test_packing import do_everything, half_read
+from tests.broker.maintenance.test_read_behind import SMALL
 from tests.broker.operations.test_undo import Admin, asked, filled
+from tests.broker.test_missing_files import items_with_stand_ins, sealed_names
 from tests.support.spool import crashes, new_disk, put_file
 from tests.support.world import START_MS, World
 
@@ -224,3 +227,19 @@ def test_a_queue_that_is_converted_there_and_back_without_a_start_has_no_files_t
         disk = disk.kill()
         assert not disk.list("s/.staniel/segments")
         assert held(disk, to) == before
+
+
+def test_stand_ins_whose_removals_are_lost_do_not_become_items() -> None:
+    world = half_read()
+    do_everything(world)
+    disk = world.disk.kill()
+    _, *others = sealed_names(disk)
+    assert items_with_stand_ins(disk)
+    for name, _ in disk.list("s/.staniel/segments"):
+        disk.remove(f"s/.staniel/segments/{name}")
+    for name in [*others, "q"]:
+        disk.truncate(f"s/{name}", 0)
+    start = World(SMALL, disk.copy(), world.now_ms)
+    wanted = [item for item in start.items() if item]
+    assert Conversion(Spool(disk, "s"), "q", world.now_ms + 10_000, lambda *_: None).run(Format.LIBKESTREL) > 0
+    assert World(SMALL, disk.kill(), world.now_ms).items() == wanted

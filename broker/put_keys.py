@@ -15,7 +15,7 @@ all the same. If a queue's files cannot be read, its unfinished keys are unclear
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from msgspec import Struct, structs
@@ -172,21 +172,35 @@ class PutKeys:
             if self._counts(queue, known.pop(name), now_ms):
                 self._limits.log_limit("max_put_keys", now_ms, queue=queue)
 
-    def forget(self, queue: Queue) -> None:
+    def forget(self, queue: Queue) -> Callable[[], None]:
         """Forget the keys of `queue`, durably, before its files are removed: no crash may leave a key whose item was
         deleted. If a crash undoes the deletion, the keys stay forgotten: a repeated put is stored again, not lost.
-        Raises JournalFailure.
+        Return a function that remembers the keys again, durably; call it at once if the files cannot be removed. Both
+        raise JournalFailure.
         """
-        name, until = queue.name, self.log.last
+        name, before = queue.name, self._void_until.get(queue.name, 0)
         latest = self._latest.pop(name, 0)
-        unclear = [key for key, put in self._unclear.items() if put.queue == name]
+        unclear = {key: put for key, put in self._unclear.items() if put.queue == name}
         if not latest and not unclear:
-            return
+            return lambda: None
         for key in unclear:
             del self._unclear[key]
-        self._void_until[name] = until
+        self._void(queue, self.log.last)
+
+        def remember() -> None:
+            self._latest[name] = latest
+            self._unclear |= unclear
+            self._void(queue, before)
+
+        return remember
+
+    def _void(self, queue: Queue, until: int) -> None:
+        """Note durably that the keys of puts to `queue` up to number `until` do not count; a later note replaces an
+        earlier one. Raises JournalFailure.
+        """
+        self._void_until[queue.name] = until
         if append_log(queue.journal) is not None:
-            self.log.append(Forgotten(name, until), durably=True)
+            self.log.append(Forgotten(queue.name, until), durably=True)
             self._write_first()
 
     # after a crash, or a stop

@@ -75,7 +75,9 @@ class PutsVoid(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Forgotten(Struct, frozen=True, forbid_unknown_fields=True):
-    """All keys of puts up to number `until` to `forgotten`, a queue, are forgotten: it was deleted."""
+    """All keys of puts up to number `until` to `forgotten`, a queue, are forgotten: it was deleted. The last such
+    record of a queue counts; one with a smaller number follows if the queue could not be deleted.
+    """
 
     forgotten: str
     until: int

@@ -68,18 +68,18 @@ class Deletions:
         self._spool, self._group, self._queues = transfers.spool, transfers.group, transfers.queues
         self._maintenance, self._streams, self._pauses = maintenance, streams, pauses
         self._audit, self._report = audit, report
-        self.forget_keys: Callable[[Queue], None] = lambda queue: None  # set by the broker
+        self.forget_keys: Callable[[Queue], Callable[[], None]] = lambda queue: lambda: None  # set by the broker
         self.postponed: dict[Queue, list[Postponed]] = {}
         self.unremoved: dict[str, FileRemoval] = {}
         """The files of deleted queues that are not removed yet, by the queue's name."""
 
     def delete(self, queue: Queue, now_ms: int) -> int:
         """Delete a queue that need not stay (see `must_wait`), and its files. Return the batch that the reply waits
-        for. Raises DeletionRefused if the system refuses to remove a file; then only its keys of puts are forgotten.
-        Raises JournalFailure.
+        for. Raises DeletionRefused if the system refuses to remove a file; nothing has changed then. Raises
+        JournalFailure.
         """
         queues, batch, left = self._queues, 0, None
-        self.forget_keys(queue)
+        remember_keys = self.forget_keys(queue)
         self._maintenance.forget(queue)
         if isinstance(queue.journal, Log | ReaderLog):
             try:
@@ -89,6 +89,7 @@ class Deletions:
                 batch, left = self._spool.erase(queue.journal, now_ms)
             except OSError as error:
                 self._maintenance.adopt(queue)
+                remember_keys()
                 raise self._refused(queue.name, error, now_ms) from error
         queues.remove(queue)
         self._pauses.forget(queue.name)

@@ -292,6 +292,22 @@ def test_a_deleted_queue_forgets_its_keys_and_a_flushed_one_does_not() -> None:
         assert put(served, "a") == "STORED" and put(served, "a") == "EXISTS" and all_of(served, "q") == ["x"]
 
 
+@pytest.mark.parametrize("config", STRICT)
+def test_a_queue_whose_deletion_is_refused_keeps_its_keys(config: str) -> None:
+    world = World(CONFIGS[config])
+    assert put(world, "a") == "STORED"
+    for _ in range(2):
+        world.disk.fail("remove", "s/q", errno.EMFILE, times=1)
+        assert "queue q is not deleted" in asks(world, "delete q")
+        assert put(world, "a") == "EXISTS"
+    for how in Crash:
+        again = world.crash(how)
+        assert put(again, "a") == "EXISTS" and again.items() == [b"x"]
+    assert asks(world, "delete q") == "DELETED"
+    for served in (world.crash(Crash.DROP), world):
+        assert put(served, "a") == "STORED" and served.items() == [b"x"]
+
+
 def test_keys_of_a_queue_whose_deletion_was_cut_off_are_forgotten_before_it() -> None:
     world = World()
     assert put(world, "a") == "STORED"

@@ -12,7 +12,7 @@ from hashlib import sha256
 
 from staniel.journal.convert_plan import FOLDER, ConversionPlan, carry_out, encode
 from staniel.journal.disk.fs import File, Fs, JournalFailure, is_missing
-from staniel.journal.disk.refusals import failure_line
+from staniel.journal.disk.refusals import described, failure_line, remedy_in_service
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.disk.watched_fs import RefusedCalls
 from staniel.journal.errors import Damage
@@ -133,8 +133,10 @@ class Conversion:
     def _not_in_place(self, error: OSError | JournalFailure, path: str) -> ConversionUnfinished:
         left = f"the files of {self.queue} are between two formats, as {path} says"
         if isinstance(error, JournalFailure):  # only a start may finish it: it renews what the disk may lack
-            hint = "look at the disk and the system's log (dmesg), then start a server, which finishes it"
-            return ConversionUnfinished(f"{error}. {left}: {hint}")
+            why, hint = str(error), "look at the system's log"
+            if isinstance(refused := error.__cause__, OSError):
+                why, hint = described(refused, path), remedy_in_service(refused, hint)
+            return ConversionUnfinished(f"{why}; {hint}. {left}: start a server, which finishes it")
         return ConversionUnfinished(
             f"{failure_line(error, path)}. {left}: run this again or start a server, which finishes it"
         )

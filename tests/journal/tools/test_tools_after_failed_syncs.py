@@ -87,7 +87,7 @@ def test_the_user_of_such_a_conversion_is_told_to_start_a_server() -> None:
     disk.fail("sync_folder", "aside.", errno.EIO)
     with pytest.raises(ConversionUnfinished) as refused:
         convert(disk, Format.LIBKESTREL)
-    assert "then start a server" in str(refused.value) and "run this again" not in str(refused.value)
+    assert "start a server, which finishes it" in str(refused.value) and "run this again" not in str(refused.value)
 
 
 ITEMS = [b"%d" % number for number in range(5)]

@@ -15,17 +15,17 @@ import msgspec
 from msgspec import Struct, structs
 
 from staniel.broker.events import EventSink, Level
+from staniel.journal.clock_note import FILE_BYTES_MAX, ClockNote, decode
 from staniel.journal.disk.fs import Fs, is_missing
+from staniel.journal.disk.quarantine import UNDECODABLE
 from staniel.journal.disk.replace_file import Replacement, replace_file
 from staniel.journal.own_files import KeptFile
 from staniel.journal.spool import refused_start
-from staniel.queues.calendar import ERAS_MAX, FIRST_ERA, FOREVER_MS, LONG_AGO_MS, MARKS_MAX, Calendar, Era, next_mark
+from staniel.queues.calendar import FIRST_ERA, Calendar, Era, next_mark
 
 STEP_MS = 500  # a smaller difference counts as the inaccuracy of two readings; small differences add up
 NOTE_MS = 600_000  # the greatest age of the file, which shows that a reboot has set the clock back
 APART_MS = 60_000  # beyond this difference operators are warned
-FILE_BYTES_MAX = 1 << 20
-MOMENT_MS_MAX = 2**53  # 285,000 years
 WALLS = frozenset(("added_at_ms", "expires_at_ms", "put_at_ms", "left_at_ms"))  # times that items carry
 View = TypeVar("View", bound=Struct)
 
@@ -36,17 +36,6 @@ class ClockReading(Struct, frozen=True):
     wall_ms: int
     steady_ms: int
     boot: str
-
-
-class ClockNote(Struct, frozen=True):
-    """The content of the file. `wall_ms` and `steady_ms` were read at one moment of the last era; `ahead_ms` is
-    relative to that moment.
-    """
-
-    boot: str
-    wall_ms: int
-    steady_ms: int
-    eras: list[Era]
 
 
 class WallClock:
@@ -212,29 +201,12 @@ class WallClock:
         except OSError as error:
             raise refused_start(error, self._path) from error
         try:
-            note = msgspec.json.decode(data, type=ClockNote)
-            if why := _flaw(note):
-                raise msgspec.DecodeError(why)
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            note = decode(data)
+        except UNDECODABLE as error:
             self._report(Level.WARNING, "clock.damaged", file=self._path, why=str(error), hint="it is written again")
             return None
         self._note = note
         return note
-
-
-def _flaw(note: ClockNote) -> str:
-    """Return what is wrong with the file; "" if a server could have written it."""
-    if not 0 < len(note.eras) <= ERAS_MAX:
-        return f"it has {len(note.eras)} eras"
-    moments = [note.wall_ms, note.steady_ms]
-    for era in note.eras:
-        if not 0 < era.mark <= MARKS_MAX:
-            return f"an era has the mark {era.mark}"
-        moments += [era.ahead_ms]
-        moments += [moment for moment in (era.since_ms, era.until_ms) if moment not in (LONG_AGO_MS, FOREVER_MS)]
-    if any(abs(moment) > MOMENT_MS_MAX for moment in moments):
-        return "it has times that no clock shows"
-    return ""
 
 
 def _seconds(ms: int) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from hashlib import sha256
 
+from staniel.journal.clock_note import noted_calendar
 from staniel.journal.convert_plan import FOLDER, ConversionPlan, carry_out, encode
 from staniel.journal.disk.fs import File, Fs, JournalFailure, is_missing
 from staniel.journal.disk.refusals import described, failure_line, remedy_in_service
@@ -27,8 +28,9 @@ from staniel.journal.libkestrel.records import DATA_BYTES_MAX, MAGIC_BYTES, SEGM
 from staniel.journal.libkestrel.segments import StreamSegments
 from staniel.journal.spool import Spool
 from staniel.journal.tools.unfinished import unfinished_in
+from staniel.queues.calendar import Calendar
 from staniel.queues.config import Format, JournalDialect, QueueConfig
-from staniel.queues.delays import delay_of, expiry_of
+from staniel.queues.delays import delay_of, due_ms, expiry_of
 from staniel.queues.item import LOST_MS, Item, copy_of
 from staniel.queues.line import Line
 from staniel.queues.names import family_of, file_error, parent_of
@@ -193,6 +195,7 @@ class Conversion:
 
     def _write_stream(self, lines: dict[str, Line], digests: dict[str, Digest], total: int) -> list[str]:
         """Merge the queues into one: an item at the head of several queues becomes one item of all of them."""
+        calendar = noted_calendar(self.fs, self.spool.own)
         writer = SegmentFiles(self.fs, self.folder, self.queue, self._first_number())
         positions = {name: Position() for name in lines}
         segments = StreamSegments(self.fs, self.folder)
@@ -203,7 +206,7 @@ class Conversion:
             if len(item.data) > DATA_BYTES_MAX:
                 raise ConversionRefused(f"an item of {len(item.data)} bytes: libkestrel's format allows 16MB at most")
             item_id += 1
-            written = undelayed(item, self.now_ms)
+            written = undelayed(item, calendar, self.now_ms)
             writer.write(encode_put(written, item_id))
             for name, position in positions.items():
                 if heads.get(name) == item:
@@ -351,13 +354,12 @@ def refuse_lost(item: Item) -> None:
         raise ConversionRefused("an item cannot be read back from the old files; nothing has been replaced")
 
 
-def undelayed(item: Item, now_ms: int) -> Item:
+def undelayed(item: Item, calendar: Calendar, now_ms: int) -> Item:
     """Return `item` for libkestrel's format, which has no delays. Raises ConversionRefused if it has not ended."""
-    delay = delay_of(item)
-    if delay is None:
+    if delay_of(item) is None:
         return item
-    if delay.due_ms > now_ms:
-        due = datetime.fromtimestamp(delay.due_ms / 1000, UTC).isoformat(timespec="seconds")
+    if (ends_ms := due_ms(calendar, item, now_ms)) > now_ms:
+        due = datetime.fromtimestamp(ends_ms / 1000, UTC).isoformat(timespec="seconds")
         raise ConversionRefused(
             f"an item is put with a delay that ends at {due}: libkestrel's format has no delays; "
             "convert the queue when all of them have ended, or flush it first"

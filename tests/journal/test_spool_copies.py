@@ -5,11 +5,16 @@ from __future__ import annotations
 import errno
 from contextlib import suppress
 
+import pytest
+
 from staniel.broker.wall_clock import ClockReading
 from staniel.journal.disk.fs import JournalFailure
 from staniel.journal.own_files import LOSSES
+from staniel.journal.spool import Spool
 from staniel.journal.spool_listing import NOT_COPIED, SPOOL_STATE, may_be_in_spool, spool_files
+from staniel.journal.tools.convert import Conversion, ConversionRefused
 from staniel.journal.tools.repair import Repair
+from staniel.queues.config import Format
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Crash
 from tests.support.world import START_MS, World
@@ -81,3 +86,23 @@ def test_a_note_of_the_clock_is_renewed_after_its_sync_has_failed() -> None:
     assert again.items() == [b"ttl"]
     machine.boot = "second"  # a power cut
     assert machine.start(again.disk.crash(Crash.DROP)).items() == [b"ttl"]
+
+
+def test_a_conversion_reads_the_end_of_a_delay_by_the_steps_of_the_clock() -> None:
+    machine = Machine()
+    world = machine.start()
+    world.client().says("set q/delay=1800000 0 0 5", "delay")
+    settle(world)
+    machine.passed_ms, machine.step_ms = 60_000, DAY_MS
+    world.now_ms += 60_000
+    world.broker.wall.check_clock(world.now_ms)
+    settle(world)
+    world.broker.shutdown(world.now_ms)
+    disk = world.disk.kill()
+    for passed_ms in (60_000, 1_700_000):
+        now_ms = START_MS + passed_ms + DAY_MS
+        with pytest.raises(ConversionRefused, match="a delay that ends at 2023-11-15T22:43:"):
+            Conversion(Spool(disk, "s"), "q", now_ms, lambda *_: None).run(Format.LIBKESTREL)
+        disk = disk.kill()
+    now_ms = START_MS + 1_900_000 + DAY_MS
+    assert Conversion(Spool(disk, "s"), "q", now_ms, lambda *_: None).run(Format.LIBKESTREL) == 1

@@ -65,7 +65,7 @@ def _crc_of(plan: ConversionPlan) -> int:
     return crc32(msgspec.json.encode(structs.replace(plan, crc=None)))
 
 
-def carry_out(fs: Fs, folder: str, own: str, *, keeps_plan: bool) -> UnreadablePlan | None:
+def carry_out(fs: Fs, folder: str, own: str, *, keeps_plan: bool = False) -> UnreadablePlan | None:
     """Finish a verified conversion, if there is one. Every step can be interrupted. A plan that cannot be decoded stays
     where it is. `keeps_plan`: a sync has failed, so the caches may show a plan and moves that are not durable. The plan
     is made durable before anything is moved, and it stays until `remove_plan`, after the renewal of the moved files.

@@ -128,7 +128,7 @@ class Conversion:
                 raise
             raise self._not_in_place(error, path) from error
         try:
-            carry_out(self.fs, self.spool.folder, self.spool.own, keeps_plan=False)
+            carry_out(self.fs, self.spool.folder, self.spool.own)
         except (OSError, JournalFailure) as error:
             raise self._not_in_place(error, path) from error
 

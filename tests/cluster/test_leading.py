@@ -54,9 +54,9 @@ class Leading(Process):
         self.driver.member.recovered(tuple(encode_changes(self.driver.recorder.take_changes())))
         self.driver.carry_out()
         self.hub = LeaderHub(broker, self.machine, 100, self.driver)
-        listener = socket.create_server(("127.0.0.1", 0))
-        self.address = listener.getsockname()
-        acceptor = GatedAcceptor(ListeningSocket(listener), self.driver.gate)
+        self._listener = socket.create_server(("127.0.0.1", 0))  # the gate leaves it to the process
+        self.address = self._listener.getsockname()
+        acceptor = GatedAcceptor(ListeningSocket(self._listener), self.driver.gate)
         self.hub.listen(Endpoint(acceptor, protocols.memcache(Dialect.MEMCACHED)))
 
     def turn(self) -> bool:
@@ -74,6 +74,7 @@ class Leading(Process):
 
     def close(self) -> None:
         self.hub.close()
+        self._listener.close()
         super().close()
 
 

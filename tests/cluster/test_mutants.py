@@ -48,7 +48,7 @@ SEEDS = {
     "tail_kept": (33, "TRUTH"),
     "recovery_unnumbered": (0, "DIVERGED"),
     "repair_in_set": (1, "TRUTH"),
-    "mark_in_memory": (15, "LOST"),
+    "mark_in_memory": (37, "TRUTH"),
     "bulk_gap": (153, "DIVERGED"),
     "trimmed_under_followers": (176, "DIVERGED"),
     "compared_by_size": (0, "DIVERGED"),

@@ -34,6 +34,9 @@ from staniel.compiled import BUILD, IS_COMPILED
 TESTS = Path(__file__).parent
 NODE_MODULES = Path(__file__).parents[1] / ".foreign" / "node" / "node_modules"
 
+KERNEL_GIVES = {
+    "networks": "ip link add one type bridge && ip link add two type veth peer name three && iptables -A INPUT -j DROP",
+}
 LIBRARIES: dict[str, Callable[[str], list[str]]] = {
     "perl": lambda name: ["perl", f"-M{name}", "-e", "1"],
     "php": lambda name: ["php", "-r", f"exit(extension_loaded('{name}') ? 0 : 1);"],
@@ -41,9 +44,10 @@ LIBRARIES: dict[str, Callable[[str], list[str]]] = {
     "ruby": lambda name: ["ruby", "-e", f"require '{name}'"],
     "commit": lambda name: ["git", "-C", str(TESTS.parent), "cat-file", "-e", f"{name}^{{commit}}"],
     "user": lambda name: ["sh", "-c", f'test "$(id -un)" = {name}'],
+    "kernel": lambda name: ["unshare", "--net", "sh", "-c", KERNEL_GIVES[name]],
 }
-"""Commands that succeed where a library of another language is there, where git has this commit, or where this is the
-user. A source distribution has no commits, and a shallow clone few.
+"""Commands that succeed where a library of another language is there, where git has this commit, where this is the
+user, or where the kernel can do this. A source distribution has no commits, and a shallow clone few.
 """
 
 REQUIRED = os.environ.get("STANIEL_REQUIRE_PROGRAMS") == "1"
@@ -103,7 +107,8 @@ CLOSING_LINES = pytest.StashKey[list[str]]()
 @cache
 def is_there(program: str) -> bool:
     """Whether a program is on the PATH, or a library, written `python:name` or `perl:name`, can be loaded,
-    or whether git has `commit:hash`, or this is `user:name`.
+    or whether git has `commit:hash`, or this is `user:name`, or the kernel gives networks of one's own
+    (`kernel:networks`).
     """
     language, colon, name = program.partition(":")
     if not colon:
@@ -121,8 +126,10 @@ def missing_programs(item: pytest.Item) -> list[str]:
 
 
 def may_be_installed(item: pytest.Item) -> bool:
-    """Whether something can be done about what is missing: the history of a shallow clone cannot be installed."""
-    return any(not name.startswith("commit:") for name in missing_programs(item))
+    """Whether something can be done about what is missing: the history of a shallow clone, or a part of the kernel,
+    cannot be installed.
+    """
+    return any(not name.startswith(("commit:", "kernel:")) for name in missing_programs(item))
 
 
 def check_origin(root: Path) -> None:

@@ -11,7 +11,7 @@ from staniel.bench.soak.cluster.accidents import Accidents
 from staniel.bench.soak.cluster.clients import Ledger
 from staniel.bench.soak.cluster.run import Run, markdown, play
 
-PROGRAMS = ("etcd", "cc", "mkfs.ext4", "mount", "unshare", "nsenter", "ip", "iptables")
+PROGRAMS = ("etcd", "cc", "mkfs.ext4", "mount", "unshare", "nsenter", "ip", "iptables", "kernel:networks")
 SECONDS, SEED, RATE, LEASE_S = 3.0, 5, 40.0, 3
 
 

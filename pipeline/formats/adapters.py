@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -25,7 +24,6 @@ from staniel.pipeline.lake.names import shown_name
 
 Listing = list[tuple[str, int]]
 Listed = tuple[FormatAdapter, dict[str, list[JournalSegment]]]
-T = TypeVar("T")
 TRIES = 5
 
 
@@ -58,14 +56,17 @@ def list_segments(folder: Folder, name: str) -> Listed:
     The folder is read again if a file vanishes meanwhile. Raises FolderMissing; ValueError if `auto` finds queues of
     two formats, which have different columns, and during a conversion; FileVanished if files keep vanishing.
     """
-    return _again_if_changed(lambda: _list_segments(folder, name))
+    (listed,) = _again_if_changed(
+        folder, lambda listing, own: [guess(folder, listing, own) if name == "auto" else name]
+    )
+    return listed
 
 
 def list_formats(folder: Folder, name: str) -> list[Listed]:
     """Return what `list_segments` does, but with `auto` for each format that has queues in the folder."""
     if name != "auto":
         return [list_segments(folder, name)]
-    return _again_if_changed(lambda: _list_formats(folder))
+    return _again_if_changed(folder, formats_in)
 
 
 def queues_in(listed: Iterable[Listed]) -> dict[str, list[JournalSegment]]:
@@ -73,29 +74,22 @@ def queues_in(listed: Iterable[Listed]) -> dict[str, list[JournalSegment]]:
     return {queue: segments for _, queues in listed for queue, segments in queues.items()}
 
 
-def _again_if_changed(work: Callable[[], T]) -> T:
+def _again_if_changed(folder: Folder, formats: Callable[[Listing, set[str]], list[str]]) -> list[Listed]:
     for _ in range(TRIES - 1):
         try:
-            return work()
+            return _list_formats(folder, formats)
         except FolderMissing:
             raise
         except FileVanished:
             continue
-    return work()
+    return _list_formats(folder, formats)
 
 
-def _list_formats(folder: Folder) -> list[Listed]:
+def _list_formats(folder: Folder, formats: Callable[[Listing, set[str]], list[str]]) -> list[Listed]:
     entries = _scan(folder)
     listing = [(entry.name, entry.size) for entry in entries]
     own = streams_of(folder, listing)
-    return [_segments_of(name, entries, own) for name in formats_in(listing, own)]
-
-
-def _list_segments(folder: Folder, name: str) -> Listed:
-    entries = _scan(folder)
-    listing = [(entry.name, entry.size) for entry in entries]
-    own = streams_of(folder, listing)
-    return _segments_of(name if name != "auto" else guess(folder, listing, own), entries, own)
+    return [_segments_of(name, entries, own) for name in formats(listing, own)]
 
 
 def _scan(folder: Folder) -> Entries:

@@ -6,7 +6,7 @@ says.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -21,7 +21,7 @@ from staniel.journal.workq.records import kind_of, read_added, read_fields, read
 from staniel.journal.workq.segments import Frame, SegmentReader, header_error, is_begun
 from staniel.pipeline.formats.base import BatchEnd, JournalSegment, Part, Reading, View, handle_damage
 from staniel.pipeline.formats.columns import HISTORY, STATE
-from staniel.pipeline.lake.arrow import TIME, Rows, schema
+from staniel.pipeline.lake.arrow import TIME, Rows, batches, schema
 from staniel.pipeline.lake.folders import Folder, FolderFs
 from staniel.pipeline.lake.lake import ReadMark
 from staniel.queues.jobs.times import end_ms
@@ -150,7 +150,7 @@ def read_jobs(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Recor
     leave values out if there are very many.
     """
     jobs, _ = _jobs(folder, part, reading)
-    return _batches(JOBS, (job for job in jobs.values() if is_wanted(reading, job)))
+    return batches(JOBS, (job for job in jobs.values() if is_wanted(reading, job)))
 
 
 def read_state(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:
@@ -162,7 +162,7 @@ def read_state(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Reco
     for job in jobs.values():
         if job["state"] in LIVE and is_wanted(reading, job):
             by_queue.setdefault(job["queue"], []).append(job)
-    return _batches(STATE, (row for _, some in sorted(by_queue.items()) for row in _state_rows(some, latest_ms)))
+    return batches(STATE, (row for _, some in sorted(by_queue.items()) for row in _state_rows(some, latest_ms)))
 
 
 def _state_rows(jobs: list[dict[str, Any]], latest_ms: int) -> Iterator[dict[str, Any]]:
@@ -196,7 +196,7 @@ EVENTS = {
 
 def read_history(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:
     """Yield a row for each record of a job, in the order of the log. A task holds all jobs, without values."""
-    return _batches(HISTORY, _events(folder, part, reading))
+    return batches(HISTORY, _events(folder, part, reading))
 
 
 def _events(folder: Folder, part: Part, reading: Reading) -> Iterator[dict[str, Any]]:
@@ -231,16 +231,6 @@ def _event(row: dict[str, Any], job: dict[str, Any], event: str, include_value: 
     places = {name: row[name] for name in ("file", "offset", "asOf")}
     job_columns = {"queue": job["queue"], "jobId": row["id"], "addTime": job["addTime"], "deliveries": job["attempts"]}
     return {**places, **job_columns, **put, "event": event, "time": row["asOf"]}
-
-
-def _batches(columns: pa.Schema, rows: Iterable[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
-    held = Rows(columns)
-    for row in rows:
-        held.add(row)
-        if held.full:
-            yield held.pop_batch()
-    if held.rows:
-        yield held.pop_batch()
 
 
 def is_wanted(reading: Reading, job: dict[str, Any]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -99,6 +99,17 @@ class Rows:
         rows, self.rows, self.bytes = self.rows, [], 0
         arrays = [column(field, [row.get(field.name) for row in rows]) for field in self.columns]
         return pa.RecordBatch.from_arrays(arrays, schema=self.columns)
+
+
+def batches(columns: pa.Schema, rows: Iterable[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
+    """Yield rows in batches that are not too large."""
+    held = Rows(columns)
+    for row in rows:
+        held.add(row)
+        if held.full:
+            yield held.pop_batch()
+    if held.rows:
+        yield held.pop_batch()
 
 
 def column(field: pa.Field, values: Sequence[Any]) -> pa.Array:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import click
 
 from staniel.bench.harness import machine
+from staniel.bench.harness.contestant import first_line
 from staniel.bench.harness.process import exit_on_signals
 from staniel.bench.harness.small_disk import CannotMount
 from staniel.bench.soak.cluster.network import CannotJoin
@@ -52,7 +52,7 @@ def main(minutes: float, seed: int, rate: float, lease: int, folder: Path, repor
         except (CannotJoin, CannotMount, OSError) as error:
             raise click.ClickException(str(error)) from None
     program = Path(sys.executable).with_name("staniel")
-    version = subprocess.run([program, "--version"], capture_output=True, text=True).stdout.strip()
+    version = first_line([str(program), "--version"])
     text = markdown(run, f"{facts.cores} cores of {facts.cpu}, {facts.file_system}", seed, version)
     report.write_text(text)
     click.echo(text)

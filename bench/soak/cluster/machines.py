@@ -142,6 +142,12 @@ class Member(Machine):
         return (self.ask("/cluster") if self.is_running and not self.is_frozen else None) or {}
 
 
+def leading_of(statuses: list[dict[str, Any]]) -> int | None:
+    """Return which of these members leads the newest epoch, None if none leads."""
+    leading = [(status["epoch"], at) for at, status in enumerate(statuses) if status.get("role") == "leading"]
+    return max(leading)[1] if leading else None
+
+
 class Machines:
     """All machines of a run."""
 
@@ -155,9 +161,8 @@ class Machines:
     @property
     def leader(self) -> Member | None:
         """The member that leads the newest epoch, of those that can be asked."""
-        statuses = [(member.status, member) for member in self.members]
-        leading = [(status["epoch"], at) for at, (status, _) in enumerate(statuses) if status.get("role") == "leading"]
-        return self.members[max(leading)[1]] if leading else None
+        at = leading_of([member.status for member in self.members])
+        return None if at is None else self.members[at]
 
     @property
     def epoch(self) -> int:
@@ -180,10 +185,11 @@ class Machines:
 
     def is_whole(self) -> bool:
         """Tell whether all members are in sync."""
-        leader = self.leader
-        if leader is None or len(leader.status.get("in_sync", ())) < len(self.members):
+        statuses = [member.status for member in self.members]
+        at = leading_of(statuses)
+        if at is None or len(statuses[at]["in_sync"]) < len(statuses):
             return False
-        return all(member is leader or member.status.get("role") == "following" for member in self.members)
+        return all(status.get("role") == "following" for status in statuses[:at] + statuses[at + 1 :])
 
     def wait_until_whole(self) -> None:
         """Wait until all members are in sync; those that have ended, on a full disk for example, are started again.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import click
 
 from staniel.bench.harness import machine
+from staniel.bench.harness.contestant import first_line
 from staniel.bench.harness.process import exit_on_signals
 from staniel.bench.soak.mix.report import chart, markdown
 from staniel.bench.soak.mix.run import play
@@ -54,7 +54,7 @@ def main(hours: float, seed: int, rate: float, folder: Path, report: Path) -> No
 
         seen = play(place, hours * 3600, rate, seed, say, REDO_LOGS)
     program = Path(sys.executable).with_name("staniel")
-    version = subprocess.run([program, "--version"], capture_output=True, text=True).stdout.strip()
+    version = first_line([str(program), "--version"])
     text = markdown(seen, facts, hours * 3600, seed, version)
     (report / "report.md").write_text(text)
     for server in seen:

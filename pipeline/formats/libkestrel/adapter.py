@@ -30,7 +30,7 @@ from staniel.journal.libkestrel.records import (
 )
 from staniel.pipeline.formats.base import BatchEnd, JournalSegment, Part, Reading, View, handle_damage
 from staniel.pipeline.formats.columns import HISTORY, STATE
-from staniel.pipeline.lake.arrow import TIME, Rows, schema
+from staniel.pipeline.lake.arrow import TIME, batches, schema
 from staniel.pipeline.lake.folders import GONE, PIECE_BYTES, FileVanished, Folder
 from staniel.pipeline.lake.lake import ReadMark
 
@@ -253,16 +253,6 @@ def readers_of(folder: Folder, part: Part, reading: Reading) -> list[ReaderProgr
             handle_damage(folder, segment, error, reading)
         readers.append(reader)
     return readers
-
-
-def batches(columns: pa.Schema, rows: Iterator[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
-    held = Rows(columns)
-    for row in rows:
-        held.add(row)
-        if held.full:
-            yield held.pop_batch()
-    if held.rows:
-        yield held.pop_batch()
 
 
 def item_rows(

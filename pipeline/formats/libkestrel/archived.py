@@ -17,8 +17,9 @@ from staniel.pipeline.formats.archived import (
     open_parquet,
 )
 from staniel.pipeline.formats.columns import STATE
-from staniel.pipeline.formats.libkestrel.adapter import OPS, ReaderProgress, batches, waiting_row
+from staniel.pipeline.formats.libkestrel.adapter import OPS, ReaderProgress, waiting_row
 from staniel.pipeline.lake.archived import ArchivedFile, ArchivedQueue, IncompleteArchive
+from staniel.pipeline.lake.arrow import batches
 from staniel.pipeline.lake.lake import LakeFolder
 
 HEADS = [name for name in OPS.names if name not in ("queue", "value")]

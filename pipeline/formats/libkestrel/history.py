@@ -12,9 +12,10 @@ import pyarrow as pa
 from staniel.pipeline.formats.archived import ArchiveReading, find_record, open_parquet
 from staniel.pipeline.formats.base import Part, Reading
 from staniel.pipeline.formats.columns import HISTORY
-from staniel.pipeline.formats.libkestrel.adapter import ReaderProgress, batches, item_rows, readers_of
+from staniel.pipeline.formats.libkestrel.adapter import ReaderProgress, item_rows, readers_of
 from staniel.pipeline.formats.libkestrel.archived import all_dicts, files_in_order, group_rows
 from staniel.pipeline.lake.archived import ArchivedQueue
+from staniel.pipeline.lake.arrow import batches
 from staniel.pipeline.lake.folders import Folder
 from staniel.pipeline.lake.lake import LakeFolder, lake_folder_of
 

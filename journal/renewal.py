@@ -16,6 +16,7 @@ from msgspec import Struct
 from staniel.journal.convert_plan import FOLDER as CONVERT_FOLDER
 from staniel.journal.disk.failed_sync import NUMBER, FailedSyncMarker, RenewalGroup, SuspectPaths, number_of
 from staniel.journal.disk.fs import AlreadyLocked, try_to_remove
+from staniel.journal.disk.removal import listed_names
 from staniel.journal.disk.unsynced_names import UnsyncedNames
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.install import is_empty_pack
@@ -70,7 +71,7 @@ class Renewal:
         self.failed_sync.save(mark)
         self._next_number = 1 + max(map(number_of, mark.puts.values()), default=-1)
         self._streams = {*listing.streams}
-        renamed = [*self._renamed(listing), *self._missing_sidecars(listing)] if mark.is_torn else []
+        renamed = self._formerly_there(listing) if mark.is_torn else []
         to_go, once_there = {*mark.gone, *mark.removals}, {*mark.names, *mark.puts, *renamed}
         suspects = self._reachable([*mark.names, *mark.files, *mark.puts, *mark.gone, *mark.removals, *renamed])
         to_renew = list(dict.fromkeys([*self._written_files(listing, mark), *filter(self._counts, suspects)]))
@@ -179,6 +180,16 @@ class Renewal:
             return [name for name, regular in self.fs.list(f"{self.own}/{own_folder}") if regular]
         except FileNotFoundError:
             return []
+
+    def _formerly_there(self, listing: SpoolListing) -> list[str]:
+        """Return paths that may have had files which earlier processes renamed or removed, in the page cache alone."""
+        return [*self._renamed(listing), *self._missing_sidecars(listing), *self._removed()]
+
+    def _removed(self) -> list[str]:
+        """Return the paths of files that a killed process was removing. A power cut could bring them back once the file
+        that has replaced them is renamed or removed, and their items would come twice.
+        """
+        return [f"{self.folder}/{name}" for name in listed_names(self.fs, self.folder)]
 
     def _renamed(self, listing: SpoolListing) -> list[str]:
         """Return the names that archives may have had before. A power cut could bring such a name back next to the

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from staniel.journal.background import CallbackTask
 from staniel.journal.disk.fs import BROKEN_ERRNOS, MISSING, Fs, SyncFailed, remove_each
+from staniel.journal.disk.removal import RemovalList
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.records import SAVE_XID, WITH_XID
 
@@ -47,16 +48,20 @@ def finish_pack(fs: Fs, folder: str, pack: str, sealed: str, covered: list[str])
     synced between the two steps: if the disk kept the rename and lost the removals, the old files would be replayed
     before a pack that already contains them. After an OSError `covered` has the files that may still be there.
     """
+    removal_list = RemovalList(fs, folder, kestrel_files.parse(pack).queue)
+    if covered:
+        removal_list.write(covered)
     remove_sidecars(fs, folder, [*covered, sealed])
     _remove_covered(fs, folder, covered)
-    fs.sync_folder(folder)
     fs.rename(f"{folder}/{pack}", f"{folder}/{sealed}")
     fs.sync_folder(folder)
+    removal_list.drop()
 
 
 def _remove_covered(fs: Fs, folder: str, names: list[str]) -> None:
-    """Remove all files that the system allows to remove. Recovery reads none of them while the pack has its own name,
-    so if one stays, the others need not. Raises the first OSError; `names` has the remaining files then.
+    """Remove all files that the system allows to remove, durably: the next attempt lists only the remaining ones.
+    Recovery reads none of them while the pack has its own name, so if one stays, the others need not. Raises the first
+    OSError; `names` has the remaining files then.
     """
     refused: OSError | None = None
     stay: list[str] = []
@@ -69,6 +74,7 @@ def _remove_covered(fs: Fs, folder: str, names: list[str]) -> None:
             stay.append(name)
             refused = refused or error
     names[:] = stay
+    fs.sync_folder(folder)
     if refused is not None:
         raise refused
 

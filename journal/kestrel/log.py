@@ -477,7 +477,7 @@ class Log(Journal):
         self._rename_to_pack(f"{self.folder}/{temp}", f"{self.folder}/{last}", f"{self.folder}/{pack}")
         self.fs.sync_folder(self.folder)
         names = [*self.files_through(self.segments.sealed[-1]), last]
-        removal = FileRemoval(self.fs, self.folder, names, pack)
+        removal = FileRemoval(self.fs, self.folder, self.name, names, pack)
         try:
             removal.carry_out()
         except OSError as error:

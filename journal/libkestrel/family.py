@@ -214,7 +214,7 @@ class StreamJournal:
         names = [*self.writer.names(), *self._being_removed, *self.stuck]
         # If a crash brought the reader file back, that queue would get items of a new family of this name.
         last = reader.file_name if reader.is_there else ""
-        removal = FileRemoval(self.fs, self.folder, names, last)
+        removal = FileRemoval(self.fs, self.folder, self.queue, names, last)
         left = None
         try:
             removal.carry_out()

@@ -8,6 +8,7 @@ from typing import Any
 
 from staniel.broker.maintenance.packing import PackScheduler
 from staniel.journal.disk.fs import File, Fs
+from staniel.journal.disk.removal import RemovalList
 from staniel.journal.group_commit import JournalFailure
 from staniel.journal.kestrel import install, pack
 from staniel.journal.kestrel.log import Log
@@ -81,6 +82,11 @@ def refused_files_forgotten() -> Any:
         return lambda self, last: [segment.name for segment in self.segments.covered_by(last)]
 
     return replaced(Log, "files_through", make)
+
+
+@mutant("files are removed without a list of their names", "names-in-doubt")
+def removals_unlisted() -> Any:
+    return replaced(RemovalList, "write", lambda right: lambda self, names: None)
 
 
 @mutant("a deletion gives a file that it has not synced the name of a sealed one", "half-packs")

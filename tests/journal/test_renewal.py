@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from contextlib import suppress
 from random import Random
 
@@ -12,15 +13,23 @@ from staniel.broker.protocols import workq
 from staniel.journal.disk.failed_sync import FailedSyncMarker, SuspectPaths
 from staniel.journal.disk.fs import JournalFailure, SyncFailed
 from staniel.journal.disk.unsynced_names import UnsyncedNames
+from staniel.journal.kestrel.install import finish_pack
 from staniel.journal.spool import SpoolError
 from staniel.sim.disk.disk import Disk, PowerCut
 from staniel.sim.disk.durable import Crash
 from tests.support.job_world import JobWorld, job_id
 from tests.support.records import addx, named
-from tests.support.spool import content_of, journals, new_disk, put_file
+from tests.support.spool import content_of, cut_at_each_step, journals, new_disk, put_file
+from tests.support.streams import asks, fill
 from tests.support.world import Client, World
 
 MARK = "s/.staniel/failed_sync"
+TWO_FORMATS = """
+default.default_journal_size = 100
+default.max_memory_size = 100
+default.min_journal_compact_delay = 3600000
+queues.lib.journal_format = "libkestrel"
+"""
 
 
 def marked(disk: Disk, text: bytes) -> Disk:
@@ -377,3 +386,55 @@ def test_a_sidecar_that_a_killed_process_removed_does_not_come_back() -> None:
     disk.kill()
     assert World(disk=disk).items() == [b"q.5", b"q"]
     assert ("q.5", True) not in disk.crash(Crash.DROP).list(folder)
+
+
+def pack_is_finished(disk: Disk) -> None:
+    finish_pack(disk, "s", "q.3.pack", "q.3", ["q.1", "q.2", "q.3"])
+
+
+def disk_with_a_pack() -> Disk:
+    """All but the last step of a pack is done. Its files still have the items that have left the queue."""
+    disk = new_disk()
+    for name, items in {"q.1": b"12", "q.2": b"345", "q.3": b"67", "q.3.pack": b"567", "q": b"8"}.items():
+        put_file(disk, name, b"".join(addx(b"%c" % item) for item in items))
+    return disk
+
+
+def disk_with_queues() -> Disk:
+    """Two queues of several files each, in either format."""
+    world = World(TWO_FORMATS, new_disk())
+    for queue in ("q", "lib"):
+        fill(world, *(f"{number}".ljust(60, ".") for number in range(6)), queue=queue)
+    return world.disk
+
+
+def deleted(queue: str) -> Callable[[Disk], None]:
+    def delete(disk: Disk) -> None:
+        asks(World(TWO_FORMATS, disk), f"delete {queue}")
+
+    return delete
+
+
+@pytest.mark.parametrize(
+    ("make", "change"),
+    [(disk_with_a_pack, pack_is_finished), (disk_with_queues, deleted("q")), (disk_with_queues, deleted("lib"))],
+)
+def test_a_file_that_a_killed_process_removed_does_not_come_back(
+    make: Callable[[], Disk], change: Callable[[Disk], None]
+) -> None:
+    """The first sync of the folder at the next start failed, and nothing syncs that removal any more."""
+    doubts = 0
+    for _, disk in cut_at_each_step(make(), change):
+        disk.stop_at = None
+        disk.kill()
+        disk.fail("sync_folder", "s", errno.EIO)
+        with pytest.raises((SpoolError, JournalFailure)):
+            World(TWO_FORMATS, disk)
+        disk.kill()
+        served = World(TWO_FORMATS, disk)
+        assert not served.broker.spool.failed_sync.exists
+        wanted = [served.items(queue) for queue in ("q", "lib")]
+        after = served.crash(Crash.DROP)
+        assert [after.items(queue) for queue in ("q", "lib")] == wanted
+        doubts += 1
+    assert doubts > 3

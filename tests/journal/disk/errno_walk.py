@@ -37,7 +37,7 @@ UNUSED = {
     r"(is_same_device|read) s/\w+": "whether the redo log takes a file up; one that it does not is synced itself",
     r"(size|open|create|allocate|reserve|remove) s/\.staniel/failed_sync(\.room)?": "room for a mark, tried again",
     r"size s/\.staniel/(ballast|version|failed_sync|audit)": "it is looked each second",
-    r"\w+ s/\.staniel/segments.*": "sidecars; files are read whole",
+    r"\w+ s/\.staniel/segments.*": "sidecars; files are read whole. Lists of removals; only a second fault needs them",
     r"list s": "which removals of segments are still under way; it is asked again at the next one",
     r"list s/\.staniel/(cmdlog/\.staniel-)?held": "second names of an old backup; the next start tidies up",
     r"(reader|read) s/\.staniel/undo/\d+": "an undo that goes on at a start ends, and its items stay in the file",

@@ -8,6 +8,7 @@ import pytest
 
 from staniel.journal.disk.fs import AlreadyLocked
 from staniel.journal.kestrel.encoder import Encoder
+from staniel.journal.kestrel.files import sidecar_folder
 from staniel.journal.kestrel.recovery import Recovered
 from staniel.journal.spool import Spool, SpoolError
 from staniel.queues.config import JournalDialect, QueueConfig
@@ -70,6 +71,7 @@ def test_power_fails_anywhere_while_packs_are_finished() -> None:
     for stop in range(20):
         disk = spool_of(files)
         spool = Spool(disk, "s")
+        disk.make_folder(sidecar_folder("s"))
         disk.stop_at = len(disk.log) + stop
         try:
             spool.recover("q", spool.listing().kestrel["q"], QueueConfig(), NOW_MS)
@@ -80,7 +82,9 @@ def test_power_fails_anywhere_while_packs_are_finished() -> None:
             left = disk.crash(how)
             assert items(left) == [b"1", b"2"]
             assert journals(left) == ["q", "q.7"]
-    assert steps == 6  # three covered files, a sync, the new name, a sync
+    # A list that is created, written, synced and renamed, and its folder synced; no sidecars, and a sync; three covered
+    # files, a sync, the new name, a sync; the removal of the list.
+    assert steps == 13
 
 
 @pytest.mark.parametrize("lost", [b"\2", addx(b"torn")[:-1], b"\xff rubbish", bytes(600)])

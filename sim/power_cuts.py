@@ -7,7 +7,9 @@ then.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from random import Random
 
@@ -22,6 +24,17 @@ from staniel.sim.violations import Violation
 
 MIXED = 3  # copies of a step that the seed's chances decide
 TORN_BYTES_MAX = 48  # a write up to this long is torn at every byte
+
+
+@contextmanager
+def unmetered() -> Iterator[None]:
+    """Start servers inside a turn that is metered (work_meter.py): their lines are not the turn's."""
+    meter = sys.gettrace()
+    sys.settrace(None)
+    try:
+        yield
+    finally:
+        sys.settrace(meter)
 
 
 class States(Struct):
@@ -53,7 +66,8 @@ class Tracer:
         for how, copy in self._copies(disk):
             self.states += 1
             try:
-                history.judge(history.content_of(copy), Accident.POWER)
+                with unmetered():
+                    history.judge(history.content_of(copy), Accident.POWER)
             except Violation as found:
                 raise Violation(found.kind, f"{found.why}; cut after step {len(disk.log)}, {how}") from None
 

@@ -139,6 +139,8 @@ class UnsyncedNames:
         self.write_log: WriteLog | None = None
         self._changed: dict[str, int] = {}
         self._open: dict[str, NamedFile] = {}
+        self._shadowed: dict[NamedFile, None] = {}
+        """Open files whose path has been opened once more since. They are in `_open` again when that file is closed."""
         self._unsynced: dict[str, int] = {}  # files that were closed with bytes that no sync has covered
         self._steps = 0
         self._to_look_at: list[str] = []
@@ -165,7 +167,8 @@ class UnsyncedNames:
     def unsynced_files(self) -> list[str]:
         """Return the files that may lose bytes in a power cut."""
         paths = [path for path, file in self._open.copy().items() if file.size]
-        return list(dict.fromkeys([*self._unsynced.copy(), *paths]))
+        shadowed = [file.path for file in self._shadowed.copy()]
+        return list(dict.fromkeys([*self._unsynced.copy(), *paths, *shadowed]))
 
     def unsynced_bytes(self, path: str) -> int:
         """Return how many bytes of an open file no sync has covered. A sync of the whole file system counts only for
@@ -224,6 +227,8 @@ class UnsyncedNames:
         file = NamedFile(self, path, self._fs.append(path))
         if file.size == 0:
             self._remember(self._changed, path)
+        if (before := self._open.get(path)) is not None:
+            self._shadowed[before] = None
         self._open[path] = file
         file.is_in_doubt = path in self._unsynced
         if log is not None and path in log.bindings:
@@ -244,10 +249,20 @@ class UnsyncedNames:
         """Note that `file` is about to be closed."""
         if file.binding is not None and self.write_log is not None:
             self.write_log.closed(file)
+        is_shadowed = file in self._shadowed
+        self._shadowed.pop(file, None)
         if self._open.get(file.path) is file:
             del self._open[file.path]
-            if file.size > file.safe_bytes:
-                self._remember(self._unsynced, file.path)
+            for other in self._shadowed_at(file.path)[-1:]:
+                self._open[file.path] = other
+                self._shadowed.pop(other, None)
+        elif not is_shadowed:
+            return  # the file was removed, or another one has taken its name
+        if file.size > file.safe_bytes:
+            self._remember(self._unsynced, file.path)
+
+    def _shadowed_at(self, path: str) -> list[NamedFile]:
+        return [file for file in self._shadowed.copy() if file.path == path]
 
     def rename(self, old: str, new: str) -> None:
         log = self.write_log
@@ -260,9 +275,10 @@ class UnsyncedNames:
             self._fs.rename(old, new)
             self._remember(self._changed, old)
             self._remember(self._changed, new)
-            self._open.pop(new, None)
-            self._unsynced.pop(new, None)
+            self._forget(new)
             file = self._open.pop(old, None)
+            for other in self._shadowed_at(old):
+                other.path = new
             if file is not None:
                 file.path = new
                 self._open[new] = file
@@ -275,8 +291,14 @@ class UnsyncedNames:
             if self.write_log is not None and path in self.write_log.bindings:
                 self.write_log.removed(path)
             self._remember(self._changed, path)
-            self._open.pop(path, None)
-            self._unsynced.pop(path, None)
+            self._forget(path)
+
+    def _forget(self, path: str) -> None:
+        """Forget the file at `path`, which has no name any more."""
+        self._open.pop(path, None)
+        self._unsynced.pop(path, None)
+        for file in self._shadowed_at(path):
+            self._shadowed.pop(file, None)
 
     def truncate(self, path: str, size: int) -> None:
         log = self.write_log
@@ -286,8 +308,8 @@ class UnsyncedNames:
             self.guard(self._fs.truncate, path, size)
             self._unsynced.pop(path, None)
             file = self._open.get(path)
-            if file is not None:
-                file._set_size(min(file.size, size))
+            for each in [*self._shadowed_at(path), *([file] if file is not None else [])]:
+                each._set_size(min(each.size, size))
 
     def fill(self, path: str, size: int) -> None:
         self.guard(self._fs.fill, path, size)

@@ -206,22 +206,28 @@ class StreamJournal:
         self.fs.sync_folder(self.folder)
 
     def erase_all(self, reader: ReaderLog) -> Unremoved | None:
-        """Remove the last reader and the segments, the oldest first, so that a crash never leaves an earlier state of
-        the queue. Return the files that could not be removed; recovery finds only confirmed items in them. Raises
-        OSError if the system refuses the removal, and nothing has changed then; raises JournalFailure.
+        """Remove the last reader and the segments, in an order in which a crash leaves everything or nothing. Return
+        the files that could not be removed; recovery finds only confirmed items in them. Raises OSError if the system
+        refuses the removal, and nothing has changed then; raises JournalFailure.
         """
         # Remove the segments first, and sync: without the reader file, remaining segments would be read as new.
         names = [*self.writer.names(), *self._being_removed, *self.stuck]
         # If a crash brought the reader file back, that queue would get items of a new family of this name.
         last = reader.file_name if reader.is_there else ""
         removal = FileRemoval(self.fs, self.folder, self.queue, names, last)
+        # Some of the segments without the others would be a queue that has lost its first items.
+        is_confirmed = len(names) > 1 and reader.is_there
+        if is_confirmed:
+            # It must be possible to delete a queue even on a full disk.
+            self.group.try_or_release_ballast(lambda: reader.confirm_all(self.stream.last_id))
         left = None
         try:
             removal.carry_out()
         except OSError as error:
-            if not removal.has_begun:
+            if not removal.has_begun and (not is_confirmed or self._is_taken_back(reader)):
                 raise
-            self._confirm_all(reader)
+            if not is_confirmed:
+                self._confirm_all(reader)
             left = Unremoved(removal, error)
         del self.readers[reader.name]
         self.update_sync_policy()
@@ -240,6 +246,16 @@ class StreamJournal:
             reader.confirm_all(self.stream.last_id)
         except OSError as error:
             raise self.group.failure(f"cannot remove the files of queue {self.queue}", error) from error
+
+    def _is_taken_back(self, reader: ReaderLog) -> bool:
+        """Write the reader's file as it was before `confirm_all`. False if the system refuses that, too: the items stay
+        confirmed.
+        """
+        try:
+            reader.create_synced(self.stream.last_id)
+        except OSError:
+            return False
+        return True
 
     def trim(self) -> None:
         """Release memory after a batch, and remove segments that every reader has passed. Raises OSError."""

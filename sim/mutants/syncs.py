@@ -178,6 +178,19 @@ def old_sidecars_forgotten() -> Any:
     return replaced(Renewal, "_missing_sidecars", lambda right: lambda self, listing: [])
 
 
+@mutant("a file that was opened twice is forgotten when the other one is closed", "new-queues")
+def opened_twice_forgotten() -> Any:
+    def make(right: Any) -> Any:
+        def append(self: UnsyncedNames, path: str) -> Any:
+            file = right(self, path)
+            self._shadowed.clear()
+            return file
+
+        return append
+
+    return replaced(UnsyncedNames, "append", make)
+
+
 @mutant("the mark is lowered before anything is written anew", "syncs")
 def mark_lowered_early() -> Any:
     def make(right: Any) -> Any:

@@ -58,6 +58,7 @@ class QueueRun(History):
         self.checker = Checker(self.models, self.puts)
         self.checker.pasts = self.pasts
         self.checker.counts_deliveries = self.profile.deliveries
+        self.clock(self.now_ms)  # the power may be cut before the server is there
 
     def watch(self, broker: Broker) -> None:
         watch(broker, self.checker)

@@ -99,6 +99,7 @@ FROM = {
     "the empty pack of a deletion forgets the number of the last transaction": 82006199,
     "a deletion ends before the removal of its pack is durable": 91020127,
     "files are removed without a list of their names": 91018091,
+    "a file that was opened twice is forgotten when the other one is closed": 94004149,
     "a request asks in each turn whether a deletion has ended": 92025851,
     "two undos at once claim equal copies each for itself": 5,
     "a descriptor is used again within the batch of events that speaks of its last owner": 21,

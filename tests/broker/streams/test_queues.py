@@ -137,6 +137,36 @@ def test_a_reader_is_deleted_by_itself_and_the_queue_with_its_last_reader() -> N
     assert names(world.disk.crash(Crash.DROP)) == []
 
 
+def left_by_a_cut(text: str, stop: int) -> World | None:
+    """Return a world whose power was lost at step `stop` of a deletion; None if the deletion has fewer steps."""
+    world = World(text)
+    fill(world, *"abcdefghijkl")
+    world.disk.stop_at = len(world.disk.log) + stop
+    try:
+        asks(world, "delete q")
+    except PowerCut:
+        return world
+    return None
+
+
+@pytest.mark.parametrize("policy", ["always", "os", "50ms"])
+def test_a_power_cut_amid_a_deletion_leaves_the_whole_queue_or_none_of_it(policy: str) -> None:
+    """What comes afterwards is served: the reader's file may know of later items than the segments have."""
+    text = f'{SMALL}default.sync_journal = "{policy}"\n'
+    steps = 1
+    while (world := left_by_a_cut(text, steps)) is not None:
+        for how in crashes(4):
+            again = World(text, world.disk.crash(how), world.now_ms)
+            found = all_of(again, "q") if again.broker.queues.find("q") is not None else []
+            assert "".join(found) in ("abcdefghijkl"[:count] for count in range(13)), (steps, how, found)
+            assert policy != "always" or len(found) in (0, 12)
+            fill(again, "x", "y")
+            later = World(text, again.disk.kill(), again.now_ms)
+            assert all_of(again, "q") == all_of(later, "q") == [*found, "x", "y"]
+        steps += 1
+    assert steps > 8
+
+
 def test_readers_stay_when_the_parent_is_deleted() -> None:
     world = World(LIB)
     asks(world, "get q", "get q+a")

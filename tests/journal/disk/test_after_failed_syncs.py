@@ -221,3 +221,59 @@ def test_a_list_that_was_cut_off_or_is_none_says_nothing() -> None:
         assert mark.is_torn and not mark.puts and not mark.removals and list(mark.names) == ["s/a"]
     whole = mark_of(b'"s/a"\nnull\n{"put":{"a":"a~~1"},"gone":["b"]}\n')
     assert not whole.is_torn and (whole.puts, list(whole.removals)) == ({"a": "a~~1"}, ["b"])
+
+
+def opened_twice(*, closes_first: bool) -> UnsyncedNames:
+    """A file with bytes that no sync has covered was opened once more, and one of the two is closed."""
+    disk = Disk()
+    disk.make_folder("s")
+    names = UnsyncedNames(disk)
+    first = names.append("s/q")
+    second = names.append("s/q")
+    first.write(b"x")
+    (first if closes_first else second).close()
+    return names
+
+
+@pytest.mark.parametrize("closes_first", [True, False])
+def test_a_file_that_is_open_twice_stays_noted_when_one_of_them_is_closed(closes_first: bool) -> None:
+    names = opened_twice(closes_first=closes_first)
+    assert names.unsynced_files() == ["s/q"]
+    names.rename("s/q", "s/q.1")
+    assert names.unsynced_files() == ["s/q.1"]
+
+
+@pytest.mark.parametrize("closes_first", [True, False])
+def test_a_file_that_was_open_twice_is_forgotten_with_its_name(closes_first: bool) -> None:
+    names = opened_twice(closes_first=closes_first)
+    names.remove("s/q")
+    assert names.unsynced_files() == []
+
+
+def test_both_of_a_file_that_is_open_twice_are_closed() -> None:
+    names = opened_twice(closes_first=False)
+    file = names.append("s/q")
+    file.sync()
+    file.close()
+    assert names.unsynced_files() == ["s/q"]  # the other one is open, and knows of no sync
+
+
+def test_a_failed_sync_of_a_segment_that_the_start_has_made_is_in_the_mark() -> None:
+    """The start opens the new segment a second time, to see whether it can be written. Another one is the newest when
+    its sync fails.
+    """
+    text = 'default.journal_format = "libkestrel"\ndefault.default_journal_size = 60\ndefault.sync_journal = "os"\n'
+    first = World(text)
+    first.client().puts("1")
+    first.sync()
+    first.disk.remove("s/" + next(name for name, _ in first.disk.list("s") if name.startswith("q.1")))
+    world = World(text, first.disk.crash(Crash.KEEP), first.now_ms + 1000)
+    world.client().puts("2")
+    world.sync()  # and the segment's name
+    (segment,) = [f"s/{name}" for name, _ in world.disk.list("s") if name.startswith("q.1")]
+    world.disk.fail("sync", segment, errno.EIO)
+    world.client().says("set q 0 0 1", "3", "set q 0 0 40", "4" * 40, "set q 0 0 1", "5")
+    with pytest.raises(JournalFailure):
+        world.sync()
+    again = World(text, world.disk.kill(), world.now_ms)
+    assert again.items() == again.crash(Crash.DROP).items() == [b"2", b"3", b"4" * 40, b"5"]

@@ -203,6 +203,10 @@ class History:
         """Continue from the result of the last check."""
         raise NotImplementedError
 
+    def knows_power_cuts(self) -> bool:
+        """Tell whether `judge` knows what a power cut at any step may take."""
+        return True
+
     # the run
 
     def outcome(self) -> Outcome:

@@ -52,8 +52,9 @@ class Tracer:
         self.states = 0
         self.states_max = states_max
         self.chances = Random(history.seed_plan.seed)
-        history.on_disk = self._follow
-        history.on_kill = self._cut_next_start
+        if history.knows_power_cuts():
+            history.on_disk = self._follow
+            history.on_kill = self._cut_next_start
 
     def _follow(self, disk: Disk) -> None:
         disk.before_step = partial(self._cut_here, disk)

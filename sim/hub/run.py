@@ -102,6 +102,9 @@ class HubRun(History):
             self.ledger.judge(content)
         return content
 
+    def knows_power_cuts(self) -> bool:
+        return set(self.profile.policies) == {"always"}  # the ledger does not know when a sync has come
+
     def go_on_from(self, judged: Found) -> None:
         self.ledger.go_on_from(judged)
         self.ledger.resumed = resumed_deletions(self.disk)

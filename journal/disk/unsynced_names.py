@@ -166,8 +166,9 @@ class UnsyncedNames:
 
     def unsynced_files(self) -> list[str]:
         """Return the files that may lose bytes in a power cut."""
-        paths = [path for path, file in self._open.copy().items() if file.size]
+        # First those: the other thread may be moving one of them to `_open`.
         shadowed = [file.path for file in self._shadowed.copy()]
+        paths = [path for path, file in self._open.copy().items() if file.size]
         return list(dict.fromkeys([*self._unsynced.copy(), *paths, *shadowed]))
 
     def unsynced_bytes(self, path: str) -> int:

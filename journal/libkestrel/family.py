@@ -215,11 +215,7 @@ class StreamJournal:
         # If a crash brought the reader file back, that queue would get items of a new family of this name.
         last = reader.file_name if reader.is_there else ""
         removal = FileRemoval(self.fs, self.folder, self.queue, names, last)
-        # Some of the segments without the others would be a queue that has lost its first items.
-        is_confirmed = len(names) > 1 and reader.is_there
-        if is_confirmed:
-            # It must be possible to delete a queue even on a full disk.
-            self.group.try_or_release_ballast(lambda: reader.confirm_all(self.stream.last_id))
+        is_confirmed = len(names) > 1 and reader.is_there and self._is_confirmed_first(reader)
         left = None
         try:
             removal.carry_out()
@@ -246,6 +242,19 @@ class StreamJournal:
             reader.confirm_all(self.stream.last_id)
         except OSError as error:
             raise self.group.failure(f"cannot remove the files of queue {self.queue}", error) from error
+
+    def _is_confirmed_first(self, reader: ReaderLog) -> bool:
+        """Make the reader's file say that all items are confirmed: some of the segments without the others would be a
+        queue that has lost its first items. False if there is no room for that: it must be possible to delete a queue
+        on a full disk. Raises OSError.
+        """
+        try:
+            self.group.try_or_release_ballast(lambda: reader.confirm_all(self.stream.last_id))
+        except OSError as error:
+            if error.errno in FULL_ERRNOS:
+                return False
+            raise
+        return True
 
     def _is_taken_back(self, reader: ReaderLog) -> bool:
         """Write the reader's file as it was before `confirm_all`. False if the system refuses that, too: the items stay

@@ -167,6 +167,20 @@ def test_a_power_cut_amid_a_deletion_leaves_the_whole_queue_or_none_of_it(policy
     assert steps > 8
 
 
+@pytest.mark.parametrize("is_released", [False, True])
+def test_a_queue_of_several_segments_is_deleted_on_a_full_disk_with_and_without_the_ballast(is_released: bool) -> None:
+    world = World(SMALL, new_disk(1 << 20))
+    fill(world, *(letter * 90 for letter in "abcdef"))
+    if is_released:
+        world.broker.group.release_ballast()
+    hog = world.disk.append("other")
+    while free := world.disk.free_bytes("")[0]:
+        hog.write(b"z" * free)
+    assert len(names(world.disk)) > 4
+    assert asks(world, "delete q") == "DELETED"
+    assert names(world.disk) == []
+
+
 def test_readers_stay_when_the_parent_is_deleted() -> None:
     world = World(LIB)
     asks(world, "get q", "get q+a")

@@ -308,9 +308,9 @@ class UnsyncedNames:
         with self._change(path):
             self.guard(self._fs.truncate, path, size)
             self._unsynced.pop(path, None)
-            file = self._open.get(path)
-            for each in [*self._shadowed_at(path), *([file] if file is not None else [])]:
-                each._set_size(min(each.size, size))
+            for file in [*self._shadowed_at(path), self._open.get(path)]:
+                if file is not None:
+                    file._set_size(min(file.size, size))
 
     def fill(self, path: str, size: int) -> None:
         self.guard(self._fs.fill, path, size)

@@ -17,7 +17,7 @@ from contextlib import suppress
 
 from staniel.journal.background import CallbackTask, TaskQueue
 from staniel.journal.disk.fs import BROKEN_ERRNOS, FULL_ERRNOS, Fs, remove_each
-from staniel.journal.disk.removal import FileRemoval, Unremoved
+from staniel.journal.disk.removal import FileRemoval, RemovalList, Unremoved
 from staniel.journal.group_commit import GroupCommit, is_stricter
 from staniel.journal.libkestrel.cutting import CutSegment
 from staniel.journal.libkestrel.files import DEFAULT_READER, StreamFiles, archived_name, queue_of_reader, temp_name
@@ -52,6 +52,9 @@ class RemoveSegments(CallbackTask):
         self.failed: dict[str, OSError] = {}
 
     def work(self) -> None:
+        # Under a name of its own: the queue may be deleted meanwhile, and its files are listed then.
+        removal_list = RemovalList(self._fs, self._folder, self.names[0])
+        removal_list.write(self.names)
         for name in self.names:
             try:
                 self._remove_one(name)
@@ -62,6 +65,7 @@ class RemoveSegments(CallbackTask):
         if self.archive:
             self._fs.sync_folder(self.archive)
         self._fs.sync_folder(self._folder)
+        removal_list.drop()
 
     def _remove_one(self, name: str) -> None:
         if self.archive:
@@ -199,11 +203,15 @@ class StreamJournal:
         one has, too: recovery reads segments without any reader file from the oldest item on.
         """
         assert not reader.has_file or any(other.has_file for other in self.readers.values() if other is not reader)
+        # If a crash brought the file back, the queue would get items put while it did not exist.
+        removal_list = RemovalList(self.fs, self.folder, reader.file_name)
+        if reader.is_there:
+            removal_list.write([reader.file_name])
         reader.erase()
         del self.readers[reader.name]
         self.update_sync_policy()
-        # If a crash brought the file back, the queue would get items put while it did not exist.
         self.fs.sync_folder(self.folder)
+        removal_list.drop()
 
     def erase_all(self, reader: ReaderLog) -> Unremoved | None:
         """Remove the last reader and the segments, in an order in which a crash leaves everything or nothing. Return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from random import Random
 
@@ -415,15 +415,36 @@ def deleted(queue: str) -> Callable[[Disk], None]:
     return delete
 
 
-@pytest.mark.parametrize(
-    ("make", "change"),
-    [(disk_with_a_pack, pack_is_finished), (disk_with_queues, deleted("q")), (disk_with_queues, deleted("lib"))],
-)
-def test_a_file_that_a_killed_process_removed_does_not_come_back(
-    make: Callable[[], Disk], change: Callable[[Disk], None]
-) -> None:
-    """The first sync of the folder at the next start failed, and nothing syncs that removal any more."""
-    doubts = 0
+def disk_with_small_queues() -> Disk:
+    """A Kestrel queue of one file, and a libkestrel queue with two children."""
+    world = World(TWO_FORMATS, new_disk())
+    asks(world, "get lib+a", "get lib+b")
+    fill(world, "1", "2")
+    fill(world, "1", "2", queue="lib")
+    return world.disk
+
+
+def read_through(disk: Disk) -> None:
+    """Segments are removed as they are read."""
+    world = World(TWO_FORMATS, disk)
+    for _ in range(4):
+        asks(world, "get lib")
+
+
+CHANGES: list[tuple[Callable[[], Disk], Callable[[Disk], None]]] = [
+    (disk_with_a_pack, pack_is_finished),
+    (disk_with_queues, deleted("q")),
+    (disk_with_queues, deleted("lib")),
+    (disk_with_queues, read_through),
+    (disk_with_small_queues, deleted("q")),
+    (disk_with_small_queues, deleted("lib+a")),
+]
+
+
+def renewed_after(make: Callable[[], Disk], change: Callable[[Disk], None]) -> Iterator[World]:
+    """Kill the process at each step of `change`. The first sync of the folder at the next start fails, so nothing syncs
+    the removals of the killed process any more. Yield the server of the start after that.
+    """
     for _, disk in cut_at_each_step(make(), change):
         disk.stop_at = None
         disk.kill()
@@ -433,8 +454,33 @@ def test_a_file_that_a_killed_process_removed_does_not_come_back(
         disk.kill()
         served = World(TWO_FORMATS, disk)
         assert not served.broker.spool.failed_sync.exists
-        wanted = [served.items(queue) for queue in ("q", "lib")]
-        after = served.crash(Crash.DROP)
-        assert [after.items(queue) for queue in ("q", "lib")] == wanted
+        yield served
+
+
+def in_all(world: World) -> dict[str, list[bytes]]:
+    return {queue.name: world.items(queue.name) for queue in world.broker.queues}
+
+
+@pytest.mark.parametrize(("make", "change"), CHANGES)
+def test_a_file_that_a_killed_process_removed_does_not_come_back(
+    make: Callable[[], Disk], change: Callable[[Disk], None]
+) -> None:
+    doubts = 0
+    for served in renewed_after(make, change):
+        wanted = in_all(served)
+        assert in_all(served.crash(Crash.DROP)) == wanted
         doubts += 1
     assert doubts > 3
+
+
+@pytest.mark.parametrize(("make", "change"), CHANGES)
+def test_nor_does_it_come_back_to_a_queue_that_is_deleted_and_made_again(
+    make: Callable[[], Disk], change: Callable[[Disk], None]
+) -> None:
+    for served in renewed_after(make, change):
+        for name in [queue.name for queue in served.broker.queues]:
+            assert asks(served, f"delete {name}") == "DELETED"
+        assert in_all(served.crash(Crash.DROP)) == {}
+        for name in ("q", "lib"):
+            fill(served, "new 1", "new 2", queue=name)
+        assert in_all(served.crash(Crash.DROP)) == {"q": [b"new 1", b"new 2"], "lib": [b"new 1", b"new 2"]}

@@ -36,8 +36,11 @@ from staniel.server.text import human_size, printable, tolerate
 
 STATUS = "status"
 NOT_FOUND = 404
+REFUSED = 409
 LOOK_S = 0.2
 MOVE_S_MAX = 60.0
+RETURN_S_MAX = 10.0
+"""The time in which a member of the set connects to the leader again, or is in etcd again, if it lives."""
 PUTS_MAX = 100_000
 """Puts by which the revision of a restored etcd is raised above all that members have seen."""
 HEADS = ("MEMBER", "ROLE", "IN SYNC", "LAG: RECORDS", "BYTES", "MS", "ADDRESS", "ID")
@@ -181,15 +184,38 @@ def handover(live: Live, to: str) -> None:
     """Have the leader hand its lead to another member of the in-sync set, for an upgrade for example.
 
     The leader takes no more requests, replies to all that it has taken, closes its clients' connections, and follows
-    then. --config, --spool or --url name the leader. Waits until the other member leads.
+    then. --config, --spool or --url name the leader. Waits until the other member leads; before, for up to 10 s for one
+    of the set that is not connected, or not in etcd.
     """
     before = convert(_ask_status(live), MemberStatus)
-    heir = str(live.client.begin_operation("POST", "/cluster/handover", msgspec.to_builtins(HandOver(to)))["member"])
+    heir = _order_hand_over(live, to)
     status = _wait_for(live, lambda status: status.epoch > before.epoch and status.leader_id != before.id)
     name = next((other.name for other in before.followers if other.id == status.leader_id), status.leader_id)
     said = "" if status.leader_id == heir else f", not {heir}"
     text = f"{name} leads ({status.leader_address}){said}, epoch {status.epoch}"
     live.print_result(msgspec.to_builtins(status), printable(text))
+
+
+def _order_hand_over(live: Live, to: str) -> str:
+    """Return the id of the member that gets the lead. Raises AdminError."""
+    until = time.monotonic() + RETURN_S_MAX
+    while True:
+        try:
+            taken = live.client.begin_operation("POST", "/cluster/handover", msgspec.to_builtins(HandOver(to)))
+            return str(taken["member"])
+        except AdminError as error:
+            if error.status != REFUSED or not _may_return(convert(_ask_status(live), MemberStatus), to):
+                raise
+            if time.monotonic() > until:
+                waited = f"waited {RETURN_S_MAX:g} s for one of the set that is not connected, or not in etcd"
+                raise AdminError(f"{error}; {waited}", error.status) from error
+        time.sleep(LOOK_S)
+
+
+def _may_return(status: MemberStatus, to: str) -> bool:
+    """Tell whether a leader refuses an order only until this member of the set can be given the lead."""
+    named = [other for other in status.followers if to in ("", other.name, other.id)]
+    return status.role is Role.LEADING and any(other.in_set for other in named)
 
 
 def _wait_for(live: Live, holds: Callable[[MemberStatus], bool]) -> MemberStatus:

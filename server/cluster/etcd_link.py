@@ -97,6 +97,8 @@ class EtcdLink:
         self._lease_s = lease_s
         self._lease = 0
         self._is_known = False
+        self._has_entered = trio.Event()
+        self._is_wanted = trio.Event()
         self._answers = answers
         self._entries: dict[bytes, MemberEntry] = {}
         self.known: dict[bytes, MemberEntry] = {}
@@ -219,15 +221,26 @@ class EtcdLink:
     async def stay_alive(self, is_alive: Callable[[], bool]) -> None:
         """Keep the entry of this member, for ever; `is_alive`: whether it may."""
         while True:
+            pause_s = self._lease_s / RENEWALS_A_LEASE
             try:
                 if is_alive():
                     await self._renew()
                     self._note_success()
+                    pause_s = pause_s if self._lease else RETRY_S
             except EtcdError as error:
                 self._note_failure(error)
                 await trio.sleep(RETRY_S)
                 continue
-            await trio.sleep(self._lease_s / RENEWALS_A_LEASE)
+            with trio.move_on_after(pause_s):
+                await self._is_wanted.wait()
+            self._is_wanted = trio.Event()
+
+    async def wait_until_entered(self) -> None:
+        """Have the entry written now, and wait until this process has written it once. Until then etcd may have that
+        of an earlier process, whose lease ends soon: a leader that already counts on this member would miss it then.
+        """
+        self._is_wanted.set()
+        await self._has_entered.wait()
 
     async def _renew(self) -> None:
         if not self._lease or not await self._etcd.renew_lease(self._lease):
@@ -243,7 +256,9 @@ class EtcdLink:
         reading = await self._etcd.read_key(self._own_key)
         revision = reading.values[0].mod_revision if reading.values else 0
         result = await self._etcd.put_if_unchanged(self._own_key, revision, self._own, self._lease)
-        if result.outcome is not Outcome.WRITTEN:
+        if result.outcome is Outcome.WRITTEN:
+            self._has_entered.set()
+        else:
             self._lease = 0
 
     async def _write_known(self, member_id: bytes, value: bytes) -> None:

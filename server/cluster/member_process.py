@@ -228,12 +228,8 @@ class MemberProcess:
             self._start(self._connect, entry.replication, key)
 
     async def _connect(self, address: str, key: Key) -> None:
-        where = parse_address(address)
-        assert isinstance(where, TcpAddress)
         try:
-            with trio.fail_after(CONNECT_S):
-                stream = await trio.open_tcp_stream(where.host, where.port)
-            sock = os_socket(stream)
+            sock = await open_link(address, self.etcd.wait_until_entered)
         except (OSError, trio.TooSlowError) as error:
             # Nothing listens there: the process is gone, and its lease need not end first.
             self.supervision.note_connect(key, is_refused=is_refusal(error))
@@ -359,6 +355,18 @@ class MemberProcess:
         return None
 
 
+async def open_link(address: str, wait_until_entered: Callable[[], Awaitable[None]]) -> socket.socket:
+    """Connect to a leader, once etcd has the entry of this process: a leader that counts on a member finds it there
+    as long as the member lives. Raises OSError, trio.TooSlowError.
+    """
+    where = parse_address(address)
+    assert isinstance(where, TcpAddress)
+    with trio.fail_after(CONNECT_S):
+        await wait_until_entered()
+        stream = await trio.open_tcp_stream(where.host, where.port)
+    return os_socket(stream)
+
+
 def is_refusal(error: BaseException) -> bool:
     """Tell whether an attempt to connect has failed because nothing listens there. trio groups the errors of all the
     addresses of a host.
@@ -370,7 +378,7 @@ def is_refusal(error: BaseException) -> bool:
 
 def os_socket(stream: trio.SocketStream) -> socket.socket:
     """Return the system's socket of a stream, which is the caller's then."""
-    return socket.socket(fileno=os.dup(stream.socket.fileno()))
+    return socket.socket(fileno=stream.socket.detach())
 
 
 def replication_address(listen: str, advertise: str) -> str:

@@ -103,11 +103,12 @@ def copies_of(leader: Leader) -> int:
 
 
 def heirs_of(leader: Leader, entries: dict[bytes, MemberEntry]) -> dict[bytes, MemberEntry]:
-    """Return the members that an order to hand the lead over may name: in the set, connected, and in etcd with the
-    address that clients are told.
+    """Return the members that an order to hand the lead over may name: in the set and not about to leave it, connected,
+    and in etcd with the address that clients are told.
     """
     following = {peer.id for peer in leader.peers.values() if peer.state is PeerState.FOLLOWING}
-    return {id: entries[id] for id in sorted(leader.members & following) if id in entries}
+    staying = leader.members - leader.leaving
+    return {id: entries[id] for id in sorted(staying & following) if id in entries}
 
 
 def expected_of(known: dict[bytes, MemberEntry], entries: dict[bytes, MemberEntry]) -> dict[bytes, MemberEntry]:

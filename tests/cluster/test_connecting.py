@@ -1,4 +1,4 @@
-"""A member that finds nothing where its leader listens knows that the leader's process is gone."""
+"""A member connects to its leader once etcd has its entry; a port that refuses says that the leader is gone."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from contextlib import closing
 
 import pytest
 import trio
+import trio.testing
 
-from staniel.server.cluster.member_process import is_refusal
+from staniel.server.cluster.member_process import is_refusal, open_link
 from tests.support.transcripts import free_port
 
 
@@ -33,3 +34,23 @@ def test_a_machine_that_does_not_answer_is_not_a_refusal() -> None:
         port = full.getsockname()[1]
         with closing(socket.create_connection(("127.0.0.1", port))):  # its backlog is full
             assert not is_refusal(error_of("127.0.0.1", port))
+
+
+async def test_no_leader_is_connected_to_before_etcd_has_the_entry_of_this_process(
+    mock_clock: trio.testing.MockClock,
+) -> None:
+    entered, opened = trio.Event(), []
+
+    async def connect(address: str) -> None:
+        opened.append(await open_link(address, entered.wait))
+
+    with closing(socket.create_server(("127.0.0.1", 0))) as leader:
+        leader.setblocking(False)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(connect, f"127.0.0.1:{leader.getsockname()[1]}")
+            await trio.testing.wait_all_tasks_blocked()
+            with pytest.raises(BlockingIOError):
+                leader.accept()
+            entered.set()
+        leader.accept()[0].close()
+        opened[0].close()

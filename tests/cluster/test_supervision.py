@@ -21,6 +21,7 @@ from staniel.cluster.messages import GREETING, Bodies, Hello, Message, OwnFiles,
 from staniel.server.cluster.disk_calls import DiskCalls
 from staniel.server.cluster.etcd_link import MemberEntry
 from staniel.server.cluster.member_file import FileSync
+from staniel.server.cluster.member_view import heirs_of
 from staniel.server.cluster.supervision import GREETING_S, PROGRESS_BYTES, PROGRESS_LEASES, Supervision
 from tests.cluster.driven import CLUSTER, FOLLOWED, A, B, C, Process, ignore, key, write_member
 
@@ -232,6 +233,23 @@ def test_the_leader_before_leaves_the_set_at_once_and_puts_wait_for_that(member:
     member.driver.member.transaction_taken(asking.number, 7)
     member.driver.carry_out()
     assert leader.waits_for() == {C}
+
+
+def test_a_member_that_is_about_to_leave_the_set_is_not_shown_as_one_that_can_be_given_the_lead(
+    member: Supervised, tmp_path: Path
+) -> None:
+    succeed(member, 3)
+    leader = member.driver.member.leader
+    assert leader is not None
+    ours, theirs = socket.socketpair()
+    with theirs:
+        last = member.driver.kept.stream.last
+        connection = member.driver.links.add(ours)
+        hello = Hello(((1, 1), (last.epoch, last.number)), last.number, 0, False)
+        assert leader.greet(connection, A, hello) and leader.peers[connection].state is PeerState.FOLLOWING
+        assert list(heirs_of(leader, member.entries)) == [A]
+        member.driver.member.take_out(A)
+        assert A in leader.members and list(heirs_of(leader, member.entries)) == []
 
 
 def test_the_leader_before_stays_in_a_set_that_would_be_too_small_for_puts(member: Supervised) -> None:

@@ -278,6 +278,13 @@ class Driver:
         self.carry_out()
         return number
 
+    def connect_now(self) -> None:
+        """Connect to the leader, if this member has no connection to it: where it listens may be known by now."""
+        follower = self.member.follower
+        if follower is not None and follower.connection is None:
+            follower.connect()
+            self.carry_out()
+
     def drop_link(self, connection: int, why: str) -> None:
         """End a connection by this member's own decision."""
         self.links.close(connection)

@@ -213,6 +213,7 @@ class MemberProcess:
         self.entries.clear()
         self.entries.update(entries)
         self.supervision.has_entries = True
+        self.driver.connect_now()
 
     # --- following ---
 

@@ -67,6 +67,20 @@ def member(tmp_path: Path) -> Iterator[Supervised]:
         yield supervised
 
 
+def test_a_follower_connects_as_soon_as_it_is_known_where_its_leader_listens(member: Supervised) -> None:
+    member.driver.connect_now()
+    assert member.connects == 0
+    member.see(key(1, A))
+    asked = member.connects
+    member.driver.connect_now()
+    assert member.connects == asked + 1
+    ours, theirs = socket.socketpair()
+    with theirs:
+        member.driver.connected(ours)
+        member.driver.connect_now()
+    assert member.connects == asked + 1
+
+
 def test_a_refused_port_of_one_leader_says_nothing_of_the_next(member: Supervised) -> None:
     member.see(key(1, A))
     member.supervision.note_connect(key(1, A), is_refused=True)

@@ -25,6 +25,9 @@ from staniel.server.cluster.member_file import is_ahead
 APPLIED_BYTES_MAX = 8 << 20
 """Bytes of records after which a follower's files are synced, so that the records need not be kept."""
 
+WITH_ITEMS = Place(0, 1)
+"""The place of a spool with items, of which no record says anything."""
+
 UNFIT = (SpoolDiffers, BadRecord, BadPlan)
 """Errors that say that the spool is not what its leader says. It must be copied anew."""
 
@@ -55,8 +58,7 @@ class MemberSpool:
         kept = self._kept
         if kept.fitness is Fitness.HALF:
             return
-        has_led = is_ahead(kept) and not is_there(self._fs, place_path(self._paths))
-        if has_led or (not kept.cluster_id and self.has_items):
+        if has_led(self._fs, self._paths, kept) or (not kept.cluster_id and self.has_items):
             self._is_own = True
             return
         self._followed = FollowerSpool(self._fs, self._paths)
@@ -139,6 +141,15 @@ class MemberSpool:
         if self._followed is not None:
             self._followed.close()
             self._followed = None
+
+
+def has_led(fs: Fs, paths: SpoolPaths, kept: Kept) -> bool:
+    """Tell whether the files are those of a leader that did not end cleanly. Until it forgets their place, they are a
+    follower's, and the records of its log are applied to them. A member that has made the cluster with its items, and
+    ended before it noted that it leads, has no record.
+    """
+    has_begun = kept.stream.last == WITH_ITEMS
+    return (is_ahead(kept) or has_begun) and not is_there(fs, place_path(paths))
 
 
 def changes_of(record: Record) -> bytes:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from staniel.cluster.durable import ALL_FIXED, Fixed
+from staniel.cluster.durable import ALL_FIXED, Fitness, Fixed, Joined, Promised
 from staniel.cluster.follower_spool import FollowerSpool, SpoolDiffers
 from staniel.cluster.leader import LeaderState
 from staniel.cluster.spool_names import SpoolPaths
@@ -16,7 +16,7 @@ from staniel.journal.disk.os_fs import OsFs
 from staniel.server.cluster.driver import MustBeginAnew
 from staniel.server.cluster.member_file import MemberFile, is_ahead
 from staniel.server.cluster.member_spool import MemberSpool
-from tests.cluster.driven import FOLLOWED, C, Process, key, write_member
+from tests.cluster.driven import CLUSTER, FOLLOWED, C, Process, key, write_member
 
 
 @pytest.mark.parametrize("was_ahead", [False, True])
@@ -51,6 +51,15 @@ def test_records_are_not_applied_to_files_that_are_no_followers(tmp_path: Path) 
     with pytest.raises(SpoolDiffers):
         spool.apply(records_of(paths))
     spool.become_leaders(records_of(paths))
+
+
+def test_a_member_that_has_made_the_cluster_with_its_items_and_lost_power_can_lead_with_them(tmp_path: Path) -> None:
+    (tmp_path / "q").write_bytes(b"items")
+    paths = write_member(tmp_path, Joined(CLUSTER, 1), Promised(1))  # the next entry, that it leads, was not synced
+    with closing(Process(paths)) as process:
+        assert process.driver.kept.fitness is Fitness.WHOLE
+        process.driver.spool.become_leaders([])
+    assert (tmp_path / "q").read_bytes() == b"items"
 
 
 def test_files_that_were_left_to_a_leader_take_no_records(tmp_path: Path) -> None:

@@ -63,6 +63,16 @@ class Etcd:
         """Tell whether the comparison of a transaction holds."""
         return effect.revision == self.mod_revision
 
+    def restart(self) -> None:
+        """End the process by a power cut, and start it: no reply comes any more, each watch begins anew with the key as
+        it is, and what was acknowledged is there.
+        """
+        self.requests.clear()
+        self.replies.clear()
+        key = self.key
+        for name in self.watches:
+            self.watches[name] = [(key, self.mod_revision)] if key is not None else []
+
     def lose_key(self) -> None:
         """Remove the key, as the end of a lease would, or an operator."""
         self.value, self.mod_revision = None, 0

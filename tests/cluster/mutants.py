@@ -23,6 +23,7 @@ from staniel.cluster.member import Member
 from staniel.cluster.messages import Acknowledge, CopyEnds, Hello, Message, Records
 from staniel.cluster.places import Place
 from staniel.cluster.stream import Record, RecordKind, Run
+from staniel.server.cluster.member_file import is_ahead
 from tests.cluster import etcd, node
 from tests.cluster.etcd import Etcd
 from tests.cluster.node import Node
@@ -456,6 +457,18 @@ def short_leader_followed() -> Any:
     return replaced(Leader, "begin_epoch", make)
 
 
+@mutant("lazy")
+def led_by_word() -> Any:
+    """Take the files for a leader's as soon as the member's file says that it leads."""
+    return replaced(node, "has_led", lambda right: lambda fs, paths, kept: is_ahead(kept))
+
+
+@mutant("lazy")
+def place_of_a_leader() -> Any:
+    """Keep the place of the files while the member leads."""
+    return replaced(node, "forget_place", constant(None))
+
+
 @mutant("lost-key")
 def key_on_lease() -> Any:
     def make(right: Any) -> Any:
@@ -614,6 +627,54 @@ def compacted_promise() -> Any:
 def damage_is_torn_end() -> Any:
     """Take a damaged entry for the torn end of the file, whatever follows it."""
     return replaced(durable, "next_whole", constant(0))
+
+
+@mutant("full disks")
+def full_disk_ignored() -> Any:
+    """Go on after a write that the disk refuses."""
+    return replaced(Node, "fail_write", constant(None))
+
+
+@mutant("full disks")
+def torn_end_kept() -> Any:
+    """Write on behind the first part of an entry."""
+    return replaced(Node, "cut_torn_end", constant(None))
+
+
+@mutant("failed syncs")
+def failed_sync_believed() -> Any:
+    """Take what an earlier process could not sync for durable, because it can be read."""
+
+    def make(right: Any) -> Any:
+        def write_anew(self: Node) -> None:
+            if self.lost_at is None:
+                right(self)
+
+        return write_anew
+
+    return replaced(Node, "write_anew", make)
+
+
+@mutant("failed syncs")
+def failed_sync_unmarked() -> Any:
+    """Stand after a sync of a leader's journals has failed, as if its files had what it answered."""
+    return replaced(Node, "is_short", constant(False))
+
+
+@mutant("etcd restarts")
+def etcd_forgets() -> Any:
+    """Have an etcd that loses its last write in a power cut, although it has acknowledged it."""
+
+    def make(right: Any) -> Any:
+        def restart(self: Etcd) -> None:
+            if self.past:
+                self.value, self.mod_revision = self.past.pop()
+                self.revision = self.mod_revision
+            right(self)
+
+        return restart
+
+    return replaced(Etcd, "restart", make)
 
 
 # --- who is who ---

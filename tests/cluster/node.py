@@ -12,6 +12,8 @@ from staniel.cluster.durable import (
     ALL_FIXED,
     Appended,
     Content,
+    Copied,
+    Entries,
     Fitness,
     Kept,
     Marked,
@@ -42,14 +44,22 @@ from staniel.cluster.effects import (
     Transact,
     WritePiece,
 )
+from staniel.cluster.follower_spool import PlaceFile, SpoolDiffers, forget_place, store_first_place
 from staniel.cluster.member import Member, RoleState
 from staniel.cluster.places import Place
+from staniel.cluster.spool_names import SpoolPaths
 from staniel.cluster.stream import Record, RecordKind
+from staniel.journal.disk.unsynced_names import UnsyncedNames
+from staniel.server.cluster.member_spool import has_led
+from staniel.sim.disk.disk import Disk
+from staniel.sim.disk.durable import Crash
+from tests.cluster.timed import Timers
 
 if TYPE_CHECKING:
     from tests.cluster.world import World
 
 PIECES = 2
+PATHS = SpoolPaths("s")
 Row = tuple[int, int, int, bytes]
 """A record in a piece: its number, epoch, kind and data."""
 REWRITE = ("write", "sync", "rename", "sync folder")
@@ -74,19 +84,23 @@ class RunningSync(NamedTuple):
 
 
 class Node:
-    """A machine. `files`: by number, what was applied to the files of queues; `files_disk`: as it was synced."""
+    """A machine. `files`: by number, what was applied to the files of queues; `files_disk`: as it was synced. `fs` has
+    the file with their place (cluster/follower_spool.py). `is_own`: this process takes them for a leader's, as
+    MemberSpool does; `are_leaders`: they are.
+    """
 
     def __init__(self, world: World, name: int, member_id: bytes, config: MemberConfig) -> None:
         self.world = world
         self.name = name
         self.config = config
         self.life = self.boots = 0
+        self.timers: Timers | None = None  # of its process, where the world has leases
         self.member: Member | None = None
         self.die_after: int | None = None
         self.is_stopped = self.is_recovering = False
         self.was_cut_off = False
         self.sent_epoch = 0
-        self.may_lose = False
+        self.may_lose = self.is_full = False
         self.replace_disk(member_id)
 
     def replace_disk(self, member_id: bytes) -> None:
@@ -100,7 +114,13 @@ class Node:
         self.held: list[Held] = []
         self.work: list[Effect] = []
         self.sums: dict[int, set[Row]] = {}
-        self.is_stopped = self.was_cut_off = self.has_rotted = False
+        self.is_stopped = self.was_cut_off = self.has_rotted = self.is_own = self.are_leaders = False
+        self.is_full = self.has_failed_sync = False
+        self.lost_at: int | None = None  # from this byte on a sync has failed: later ones make nothing durable
+        self.fs = Disk()
+        self.fs.make_folder(PATHS.folder)
+        self.fs.make_folder(PATHS.own)
+        self.fs.sync_all("")
         self.old_disk: bytearray | None = None  # the member's file before it was renamed over, if that may come back
         self.sent_epoch = self.rotted_at = 0
         self.has_changed = True
@@ -110,7 +130,7 @@ class Node:
 
     def set_synced(self, count: int) -> None:
         """Note that so many bytes of the member's file are synced."""
-        self.synced_bytes, self._durable = count, None
+        self.synced_bytes, self._durable = count if self.lost_at is None else min(count, self.lost_at), None
 
     @property
     def durable(self) -> Kept:
@@ -138,29 +158,103 @@ class Node:
         self.old_disk = None  # a start syncs the folder before it depends on a name
         content = self.content_of(bytes(self.disk))
         self.kept = content.kept
-        del self.disk[content.whole :]
-        if content.damage:
-            self.disk = bytearray(compacted(self.kept))
-            self.set_synced(len(self.disk))
+        self.cut_torn_end(content.whole)
+        if content.damage or self.lost_at is not None:
+            self.write_anew()
         elif self.synced_bytes > len(self.disk):
             self.set_synced(len(self.disk))
         is_ahead = self.is_behind
-        if self.kept.fitness is not Fitness.HALF and self.kept.cluster_id and not is_ahead:
-            self.files = {
-                number: record for number, record in self.files.items() if number <= self.kept.stream.last.number
-            }
-            self.apply(min(self.kept.fixed, self.kept.stream.last.number))
+        self.open_files()
         self.life += 1
         self.was_cut_off = False
         has_items, boot_id = bool(self.initial), b"%016d" % self.boots
-        self.member = Member(self.config, self.kept, has_items=has_items, is_ahead=is_ahead, boot_id=boot_id)
+        self.member = Member(
+            self.config,
+            self.kept,
+            has_items=has_items,
+            is_short=self.is_short(),
+            is_ahead=is_ahead,
+            boot_id=boot_id,
+        )
+        if self.world.leases is not None:
+            self.timers = Timers(self, self.world.leases)
         self.member.start()
         self.carry_out()
+
+    def cut_torn_end(self, whole: int) -> None:
+        """Cut off what is not whole at the end of the member's file."""
+        del self.disk[whole:]
+
+    def write_anew(self) -> None:
+        """Write the member's file anew, and sync it: an earlier process may have failed to sync what was read."""
+        self.disk, self.lost_at = bytearray(compacted(self.kept)), None
+        self.set_synced(len(self.disk))
+
+    def is_short(self) -> bool:
+        """Tell whether a sync of a leader's journals has failed since its files were whole."""
+        return self.has_failed_sync
+
+    def open_files(self) -> None:
+        """Open the files where the last process has left them, if they are a follower's."""
+        kept = self.kept
+        are_led = has_led(self.fs, PATHS, kept)
+        self.is_own = are_led and (self.is_behind or kept.fixed != ALL_FIXED)
+        if kept.fitness is Fitness.HALF or self.is_own:
+            return
+        if kept.cluster_id:
+            self.files = {number: record for number, record in self.files.items() if number <= kept.stream.last.number}
+            self.apply(min(kept.fixed, kept.stream.last.number) if kept.fixed != ALL_FIXED or not self.is_behind else 0)
+        if not are_led and (kept.cluster_id or not self.initial):
+            self.open_place()
+
+    def open_place(self) -> None:
+        """Open the file with the place, or make it. Files without a place are of an unknown moment: they are copied."""
+        if self.config.policy is Policy.ALWAYS and self.are_leaders:
+            return  # here such a leader's files have what its records say: it follows without a copy
+        try:
+            PlaceFile(UnsyncedNames(self.fs), PATHS).close()
+        except SpoolDiffers:
+            half = Marked(Fitness.HALF)
+            self.kept.apply(half)
+            self.disk += encode_entry(half)
+            self.set_synced(len(self.disk))
+
+    def give_items(self, items: dict[int, Record]) -> None:
+        """Have items before there is a cluster."""
+        self.initial, self.files, self.files_disk = items, dict(items), dict(items)
+        self.fs.fill(PATHS.path_of("items"), 1)
+        self.fs.sync_all("")
 
     @property
     def is_behind(self) -> bool:
         """True if this machine's disk may lack what it has answered as a leader: its replies did not wait for it."""
         return self.config.policy is Policy.LAZY and self.kept.fixed == ALL_FIXED
+
+    def fail_sync(self, random: Random) -> None:
+        """Have the syncs that run fail, which ends the process. What they were to make durable looks as if it was."""
+        assert self.member is not None
+        leads = self.member.leader is not None and self.member.leader.first > 0
+        self.has_failed_sync |= leads
+        self.world.has_lost_copies |= self.is_behind
+        self.lost_at = self.synced_bytes
+        self.kill()
+        self.files = dict(random.choice([self.files, self.files_disk]))
+        self.has_changed = True
+
+    def write_entries(self, entries: tuple[Entries, ...]) -> None:
+        """Append to the member's file."""
+        data = b"".join(encode_entry(entry) for entry in entries)
+        if self.is_full:
+            self.fail_write(data)
+        else:
+            self.disk += data
+            self.apply_own(entries)
+
+    def fail_write(self, data: bytes) -> None:
+        """End the process: the full disk has taken a first part of what it has written."""
+        self.disk += data[: self.world.random.randrange(len(data))]
+        self.kill()
+        self.kept = self.read(bytes(self.disk))
 
     def kill(self) -> None:
         """End the process. What it has written stays in the page cache."""
@@ -181,13 +275,14 @@ class Node:
         if self.old_disk is not None and random.random() < 0.5:
             self.disk = self.old_disk
             self.set_synced(len(self.disk))
-        self.old_disk = None
+        self.old_disk = self.lost_at = None
         kept = random.randint(self.synced_bytes, len(self.disk))
         lost = len(self.disk) - kept
         del self.disk[kept:]
         self.disk += random.choice([b"", bytes(lost), random.randbytes(min(lost, 40))])
         self.files = dict(random.choice([self.files, self.files_disk]))
         self.files_disk = dict(self.files)
+        self.fs = self.fs.crash(Crash.DROP)
         self.kept = self.read(bytes(self.disk))
 
     def rewrite(self, random: Random) -> None:
@@ -203,7 +298,7 @@ class Node:
                 case "sync":
                     synced = len(new)
                 case "rename":
-                    self.disk, self.old_disk = new, old
+                    self.disk, self.old_disk, self.lost_at = new, old, None
                     self.set_synced(synced)
                     self.syncs = [sync._replace(bytes=len(new)) for sync in self.syncs]
                 case "sync folder":
@@ -254,8 +349,10 @@ class Node:
         self.world.counts[type(effect.message.body if isinstance(effect, Send) else effect).__name__] += 1
         match effect:
             case Persist(entries):
-                self.disk += b"".join(encode_entry(entry) for entry in entries)
-                self.apply_own(entries)
+                self.write_entries(entries)
+            case Connect() | Apply() | WritePiece() if self.is_full:
+                if not isinstance(effect, Connect):
+                    self.kill()
             case Sync(number):
                 self.syncs.append(RunningSync(number, len(self.disk), dict(self.files)))
             case Send(connection, message):
@@ -284,7 +381,10 @@ class Node:
             case Stop(reason):
                 self.is_stopped = True
                 self.world.judge.on_stop(self, reason)
-            case ServeClients() | MoveTail():
+            case ServeClients():
+                if self.timers is not None:
+                    self.timers.serves = True
+            case MoveTail():
                 pass
 
     def apply_own(self, entries: tuple[object, ...]) -> None:
@@ -292,6 +392,9 @@ class Node:
         for entry in entries:
             if isinstance(entry, Marked) and entry.fitness is Fitness.WHOLE:
                 self.note_mark_gone()
+            if isinstance(entry, Copied):
+                forget_place(self.fs, PATHS)
+                self.is_own = self.are_leaders = False
             if isinstance(entry, Appended):
                 record = Record(Place(entry.epoch, entry.number), entry.record_kind, entry.data)
                 self.world.judge.on_record(self, record)
@@ -303,11 +406,14 @@ class Node:
     def note_mark_gone(self) -> None:
         """Note that a member leads although it may lack something: alone in the set it may."""
         assert self.member is not None and self.member.core.key is not None
+        self.has_failed_sync = False
         if self.member.role is RoleState.LEADING and self.member.core.key.members == (self.id,):
-            self.may_lose = True
+            self.may_lose = self.config.policy is Policy.LAZY
 
     def apply(self, upto: int) -> None:
         """Apply records to files, each once: guarded by its number."""
+        if self.are_leaders and self.config.policy is Policy.LAZY:
+            self.world.judge.fail("DIVERGED", f"node {self.name} applies records to files that it has led with")
         for record in self.kept.stream.behind(self.kept.stream.base.number):
             if record.place.number <= upto:
                 self.files[record.place.number] = record
@@ -320,6 +426,8 @@ class Node:
         }
         for number, epoch, kind, content in rows:
             self.files[number] = Record(Place(epoch, number), RecordKind(kind), content)
+        if piece == PIECES - 1:
+            store_first_place(UnsyncedNames(self.fs), PATHS, self.kept.stream.base)
 
     def read_piece(self, piece: int, theirs: set[Row]) -> bytes:
         """Return a half of the files, as it is now: which the member has, and the others."""
@@ -396,11 +504,12 @@ class Node:
 
     def read_files(self, upto: int) -> None:
         """Read the files of a new leader, which has its last records in a log alone, or has led with these files."""
-        assert self.member is not None and self.member.leader is not None
-        if self.config.policy is Policy.LAZY and self.member.leader.is_ahead:
+        if self.is_own:
             self.files = {number: record for number, record in self.files.items() if number <= upto}
         else:
             self.apply(upto)
+        forget_place(self.fs, PATHS)
+        self.are_leaders, self.is_own = True, self.config.policy is Policy.LAZY
         self.world.judge.on_recovered(self, upto)
 
     def recover(self, changes: list[bytes]) -> None:

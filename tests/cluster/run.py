@@ -12,6 +12,7 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
+from staniel.cluster.core import Policy
 from staniel.cluster.durable import Fitness
 from staniel.cluster.follower import FollowerState
 from staniel.cluster.stream import RecordKind
@@ -42,6 +43,12 @@ PROFILES = {
     "rot": Profile(rots=20, rewrites=4, kills=6, disks=0, lazy=0, set_up=100),
     "trims": Profile(
         kills=2, power_cuts=0, disks=4, take_outs=2, trims=60, writes=80, lazy=0, steps=500, min_in_sync=1
+    ),
+    "full disks": Profile(fulls=6, kills=1, power_cuts=2, disks=0, take_outs=3),
+    "failed syncs": Profile(failed_syncs=8, kills=1, power_cuts=2, disks=0, lazy=50),
+    "etcd restarts": Profile(etcd_restarts=8, kills=1, power_cuts=1, disks=0, stands=12, take_outs=12),
+    "leases": Profile(
+        ticks=40, stands=0, take_outs=0, kills=2, power_cuts=1, disks=0, lazy=0, steps=600, set_up=100, min_in_sync=1
     ),
     "lost-key": Profile(lost_keys=2, disks=0),
 }
@@ -203,7 +210,12 @@ def accidents(world: World) -> list[Action]:
         choices.append(("a request is lost", profile.lost_requests, lambda: world.etcd.requests.pop(0)))
     if world.etcd.key is not None and profile.lost_keys:
         choices.append(("the key is lost", profile.lost_keys, world.etcd.lose_key))
-    if profile.rewrites and node.member is not None:
+    choices += disk_accidents(world, node)
+    if profile.ticks:
+        choices.append(("time passes", profile.ticks, world.tick))
+    if etcd_restarts := profile.etcd_restarts:
+        choices.append(("etcd restarts", etcd_restarts, world.restart_etcd))
+    if profile.rewrites and node.member is not None and not node.is_full:
         choices.append((f"rewrite {node.name}", profile.rewrites, lambda: node.rewrite(random)))
     if profile.rots and node.member is None and node.kept.cluster_id and not world.is_last_copy(node):
         choices.append((f"rot {node.name}", profile.rots, lambda: rot(world, node)))
@@ -213,6 +225,17 @@ def accidents(world: World) -> list[Action]:
             old[0] == node.name and old[1].startswith(bytes(node.disk[:40])) for old in world.old_disks
         ):
             choices.append((f"old copy {node.name}", profile.copies, lambda: start_copy(world, node)))
+    return choices
+
+
+def disk_accidents(world: World, node: Node) -> list[Action]:
+    """Return what may happen to a machine's disk, which the machine notices at once."""
+    profile, choices = world.profile, list[Action]()
+    if profile.fulls:
+        words, weight = ("room on", 3 * profile.fulls) if node.is_full else ("full disk", profile.fulls)
+        choices.append((f"{words} {node.name}", weight, lambda: setattr(node, "is_full", not node.is_full)))
+    if profile.failed_syncs and node.member is not None and node.syncs:
+        choices.append((f"sync fails {node.name}", profile.failed_syncs, lambda: node.fail_sync(world.random)))
     return choices
 
 
@@ -356,7 +379,7 @@ def heal(world: World, name: str) -> None:
     world.slow_disks.clear()
     goal = world.judge.puts_answered + 1
     for node in world.nodes:
-        node.die_after = None
+        node.die_after, node.is_full = None, False
     for round_ in range(ROUNDS_MAX):
         calm_round(world, round_)
         world.judge.check()
@@ -409,6 +432,8 @@ def calm_round(world: World, round_: int) -> None:
         for side in (0, 1):
             while number in world.connections and world.is_deliverable(number, side):
                 world.deliver(number, side)
+    if world.leases is not None:
+        world.tick()
     if round_ % 5 == 4:
         operate(world, round_)
 
@@ -421,14 +446,15 @@ def operate(world: World, round_: int) -> None:
         if node.member is not None:
             node.member.init(CLUSTER)
             node.carry_out()
+    has_timers = world.leases is not None
     serving = [node for node in live if node.member is not None and node.member.leader is not None]
     on_the_way = {request.node for request in (*world.etcd.requests, *world.etcd.replies)}
     for node in live:
         if node.member is not None and node.name not in on_the_way:
             world.give_up_ask(node)
     for node in serving:
-        lead(world, node, round_)
-    if not serving:
+        lead(world, node, 0 if has_timers else round_)
+    if not serving and not has_timers:
         elect(world, live, round_)
     for node in live:
         if node.member is not None:
@@ -445,7 +471,7 @@ def elect(world: World, live: list[Node], round_: int) -> None:
     in_set = [node for node in live if key is not None and node.id in key.members]
     if round_ > 60 and in_set and all(node.kept.fitness is Fitness.SHORT for node in in_set):
         best = max(in_set, key=lambda node: node.kept.stream.last)
-        best.may_lose = True
+        best.may_lose = best.config.policy is Policy.LAZY
         assert best.member is not None
         best.member.stand(although_unfit=True)
         best.carry_out()

@@ -18,6 +18,7 @@ from staniel.cluster.stream import Record, RecordKind
 from tests.cluster.etcd import Etcd, Reply, Request
 from tests.cluster.judge import Judge
 from tests.cluster.node import Node
+from tests.cluster.timed import Leases
 
 CLUSTER = b"c" * 16
 FOREIGN = b"f" * 16
@@ -48,6 +49,10 @@ class Profile(NamedTuple):
     lost_requests: int = 2
     rewrites: int = 0  # of members' files
     rots: int = 0  # of bytes in them
+    fulls: int = 0  # disks that get full, or free again
+    failed_syncs: int = 0
+    etcd_restarts: int = 0
+    ticks: int = 0  # steps of the time: members stand, and take others out, by their clocks alone
     min_in_sync: int = 0  # 0: drawn
     prelude: str = ""  # a story that comes before the accidents
     set_up: int = 85  # percent of the seeds that begin with a cluster that stands
@@ -90,11 +95,10 @@ class World:
             Node(self, name, self.new_id(), MemberConfig(f"node-{name}:22133", min_in_sync, policy))
             for name in range(NODES)
         ]
+        self.leases = Leases(random, NODES) if profile.ticks else None
         self.old_disks: list[tuple[int, bytes, dict[int, Record]]] = []
         if self.had_items:
-            self.nodes[0].initial = {1: Record(Place(0, 1), RecordKind.PUT, b"items")}
-            self.nodes[0].files = dict(self.nodes[0].initial)
-            self.nodes[0].files_disk = dict(self.nodes[0].initial)
+            self.nodes[0].give_items({1: Record(Place(0, 1), RecordKind.PUT, b"items")})
         if profile.restores or profile.lost_keys:
             self.judge.expected_stops = {name: {Reason.KEY_WENT_BACK, Reason.NO_KEY} for name in range(NODES)}
         if profile.foreign:
@@ -160,7 +164,11 @@ class World:
         """Let a connection come about, or not."""
         name, life, leader_id = self.connects.pop(at)
         node, leader = self.nodes[name], self.node_of(leader_id)
-        if node.member is None or node.life != life or leader is None or leader.member is None or leader is node:
+        if node.member is None or node.life != life or leader is None or leader is node:
+            return
+        if node.timers is not None and (key := node.member.core.key) is not None:
+            node.timers.supervision.note_connect(key, is_refused=leader.member is None)
+        if leader.member is None:
             return
         if {(name, leader.name), (leader.name, name)} & self.blocked:
             return
@@ -229,6 +237,21 @@ class World:
         else:
             node.member.transaction_refused(reply.ask, reply.key, reply.revision)
 
+    def tick(self) -> None:
+        """Let time pass."""
+        assert self.leases is not None
+        self.leases.step()
+        for node in self.nodes:
+            if node.member is not None and node.timers is not None and not node.is_stopped:
+                node.timers.look_after()
+
+    def restart_etcd(self) -> None:
+        """Cut etcd's power. Of the requests that have arrived each was taken, or was not."""
+        for request in list(self.etcd.requests):
+            if self.random.random() < 0.5:
+                self.etcd.handle(request)
+        self.etcd.restart()
+
     def give_up_ask(self, node: Node) -> None:
         """Let a question time out: its answer never comes, it itself may arrive later."""
         assert node.member is not None
@@ -288,6 +311,7 @@ class World:
             return
         key = node.member.core.key
         if node.kept.fitness is Fitness.SHORT and key is not None and key.members == (node.id,):
-            node.may_lose = True  # here, too: it may be killed before the end of the mark is written
+            # Here, too: it may be killed before the end of the mark is written.
+            node.may_lose = node.config.policy is Policy.LAZY
         node.member.stand()
         node.carry_out()

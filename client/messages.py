@@ -31,7 +31,9 @@ PIPELINE_ITEMS = 500  # requests sent before a reply is read: their replies fit 
 PIPELINE_BYTES = 1 << 20
 WAIT_S_MAX = INT32_MAX // 1000
 
-STORED, DELETED, END = Answer.STORED, Answer.DELETED, Answer.END  # found in fewer steps
+STORED, STORED_LINE = Answer.STORED, b"STORED\r\n"  # found in fewer steps
+DELETED, DELETED_LINE = Answer.DELETED, b"DELETED\r\n"
+END_LINE = b"END\r\n"
 
 Queues = str | Sequence[str]
 """The name of a queue, or of several, the most important first."""
@@ -98,9 +100,16 @@ def put_head(queue: str, flags: int) -> tuple[Set, bytes]:
 
 
 @lru_cache(maxsize=1024)
-def open_request(queue: str, wait_ms: int) -> tuple[Get, bytes]:
-    """Return the request to open an item of one queue, and its bytes. Raises ValueError."""
-    request = read(queue, wait_ms, open=True, with_id=True)
+def open_request(queues: str | tuple[str, ...], wait_s: float) -> tuple[Get | GetFirst, bytes]:
+    """Return the request to open an item, and its bytes. Raises ValueError."""
+    request = fetch_request(queues, wait_s, open=True)
+    return request, encode(request)
+
+
+@lru_cache(maxsize=1024)
+def peek_request(queues: str | tuple[str, ...], wait_s: float) -> tuple[Get | GetFirst, bytes]:
+    """Return the request to peek at an item, and its bytes. Raises ValueError."""
+    request = fetch_request(queues, wait_s, peek=True)
     return request, encode(request)
 
 
@@ -111,18 +120,8 @@ def confirm_head(queue: str) -> tuple[ConfirmItem, bytes]:
     return request, encode(request).removesuffix(b"0\r\n")
 
 
-def read_stored(heard: bytes, request: Request) -> Reply | None:
-    """Return STORED if that is the reply, else None."""
-    return STORED if heard == b"STORED\r\n" else None
-
-
-def read_deleted(heard: bytes, request: Request) -> Reply | None:
-    """Return DELETED if that is the reply, else None."""
-    return DELETED if heard == b"DELETED\r\n" else None
-
-
-def read_item(heard: bytes, request: Request) -> Reply | None:
-    """Return the item if the reply is one to a Get, whole, with its key and an id; END if there is none; else None.
+def read_item(heard: bytes, request: Request) -> Item | None:
+    """Return the item if the reply is one to a Get, whole, with its key and an id, else None.
 
     A process that waits for each reply finds no code in the processor's caches, where the search for a pattern, the
     shortest text for this, costs more than splits.
@@ -130,7 +129,7 @@ def read_item(heard: bytes, request: Request) -> Reply | None:
     head, _, block = heard.partition(b"\r\n")
     words = head.split(b" ")
     if len(words) != 5:
-        return END if heard == b"END\r\n" else None
+        return None
     value, key, flags, length, number = words
     if value != b"VALUE" or type(request) is not Get or request.key != key or not (flags + length + number).isdigit():
         return None

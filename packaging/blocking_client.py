@@ -28,6 +28,8 @@ SUBSTITUTIONS = (
     (r"\bAsyncIterator\b", "Iterator"),
     (r"\bStopAsyncIteration\b", "StopIteration"),
     (r"\b__a(enter|exit|iter|next)__\b", r"__\1__"),
+    (r"(?m)\bin_shield\((.+)\)$", r"\1"),
+    (r"\bin_shield, ", ""),
     (r"\bAwaitable, ", ""),
     (r"\bAwaitable\[([^\]]+)\]", r"\1"),
     (r"\bstaniel\.client\.aio\b", "staniel.client.blocking"),

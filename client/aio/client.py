@@ -18,8 +18,11 @@ from staniel.client.errors import Busy, ConnectionLost, Full, NotAllStored, NotO
 from staniel.client.headers import ItemWithHeaders, Tracing, split, with_headers
 from staniel.client.messages import (
     DELETED,
+    DELETED_LINE,
+    END_LINE,
     SETTLE_SECONDS,
     STORED,
+    STORED_LINE,
     Batch,
     PutOutcome,
     Queues,
@@ -30,13 +33,12 @@ from staniel.client.messages import (
     milliseconds,
     name_request,
     open_request,
+    peek_request,
     put_head,
     put_outcome,
     put_request,
     put_requests,
-    read_deleted,
     read_item,
-    read_stored,
     refusals_of,
     refused,
     with_options,
@@ -182,7 +184,8 @@ class Client(Connecting):
         hold = object()
         try:
             connection.begin_exchange(hold)
-            reply = await connection.ask(request, text, read_stored)
+            heard = await connection.ask(text)
+            reply = STORED if heard == STORED_LINE else await connection.read_reply(request, heard)
             connection.end_exchange(hold)
         except BaseException as error:
             await connection.leave_exchange(hold, error)
@@ -242,14 +245,17 @@ class Client(Connecting):
         """
         if self._open:
             self._check_ids(queue)
-        request, text = _reading(queue, wait_s, open=True)
+        request, text = open_request(queue if isinstance(queue, str) else tuple(queue), wait_s)
         connection = self._connection
         if connection.state is NEW:
             await self.connect()
         hold = object()
         try:
             connection.begin_exchange(hold)
-            item = self._item_of(await connection.ask(request, text, read_item, wait_s))
+            heard = await connection.ask(text, wait_s)
+            item = read_item(heard, request)
+            if item is None or self._tracing is not None:  # else the usual case
+                item = await self._item_of(item, heard, request)
             if item is not None:
                 await self._confirm_read(queue if isinstance(queue, str) else item.queue, item)
             connection.end_exchange(hold)
@@ -260,7 +266,7 @@ class Client(Connecting):
 
     async def peek(self, queue: Queues, *, wait_s: float = 0) -> Item | None:
         """Return the next item and leave it in the queue. Another client may take it at any moment."""
-        return await self._fetch(queue, wait_s, peek=True)
+        return await self._fetch(queue, wait_s, is_opened=False)
 
     @asynccontextmanager
     async def reserve(self, queue: Queues, *, wait_s: float = 0) -> AsyncIterator[Item | None]:
@@ -297,7 +303,7 @@ class Client(Connecting):
         """
         if self._open:
             self._check_ids(queue)
-        return await self._fetch(queue, wait_s, open=True)
+        return await self._fetch(queue, wait_s, is_opened=True)
 
     async def next_items(
         self, queue: Queues, max_items: int, *, wait_s: float = 0, confirm: Sequence[Item] = ()
@@ -445,25 +451,34 @@ class Client(Connecting):
             raise refused(reply)
         return reply
 
-    async def _fetch(self, queue: Queues, wait_s: float, *, open: bool = False, peek: bool = False) -> Item | None:
-        request, text = _reading(queue, wait_s, open=open, peek=peek)
+    async def _fetch(self, queue: Queues, wait_s: float, *, is_opened: bool) -> Item | None:
+        request_of = open_request if is_opened else peek_request
+        request, text = request_of(queue if isinstance(queue, str) else tuple(queue), wait_s)
         connection = self._connection
         if connection.state is NEW:
             await self.connect()
         hold = object()
         try:
             connection.begin_exchange(hold)
-            item = self._item_of(await connection.ask(request, text, read_item, wait_s))
-            if open and item is not None:
-                self._open[_name_read(queue, item), item.id] = item
+            heard = await connection.ask(text, wait_s)
+            item = read_item(heard, request)
+            if item is None or self._tracing is not None:  # else the usual case
+                item = await self._item_of(item, heard, request)
+            if is_opened and item is not None:
+                self._open[queue if isinstance(queue, str) else item.queue, item.id] = item
             connection.end_exchange(hold)
             return item
         except BaseException as error:
             await connection.leave_exchange(hold, error)
             raise
 
-    def _item_of(self, reply: Reply) -> Item | None:
-        """Return the item that was read, None if there is none. Raises Refused."""
+    async def _item_of(self, item: Item | None, heard: bytes, request: Request) -> Item | None:
+        """Return the item that was read: `item` if it is known, else the one that `heard` is or begins, None if the
+        server has none. Raises Refused.
+        """
+        if heard == END_LINE:
+            return None
+        reply = item or await self._connection.read_reply(request, heard)
         if isinstance(reply, Item):
             return reply if self._tracing is None else split(reply)
         if isinstance(reply, Error):
@@ -498,7 +513,8 @@ class Client(Connecting):
         connection, hold = self._connection, object()
         try:
             connection.begin_exchange(hold)
-            reply = await connection.ask(request, text, read_deleted, is_shielded=is_shielded)
+            heard = await connection.ask(text, is_shielded=is_shielded)
+            reply = DELETED if heard == DELETED_LINE else await connection.read_reply(request, heard)
             self._learn_end(_name_of(item)[0], item, reply)
             connection.end_exchange(hold)
         except BaseException as error:
@@ -521,8 +537,7 @@ class Client(Connecting):
         """
         connection, hold = self._connection, object()
         try:
-            with shielded():
-                await connection.begin_in_turn(hold, SETTLE_SECONDS)
+            await in_shield(connection.begin_in_turn(hold, SETTLE_SECONDS))
             await self._confirm_read(queue, item)
             connection.end_exchange(hold)
         except Busy as busy:
@@ -545,14 +560,15 @@ class Client(Connecting):
         else:
             request, text = _confirmation(queue, item)
         try:
-            reply = await in_shield(self._connection.ask(request, text, read_deleted, 0, SETTLE_SECONDS))
+            heard = await in_shield(self._connection.ask(text, 0, SETTLE_SECONDS))
+            if heard == DELETED_LINE:  # the usual case
+                if self._open:
+                    self._open.pop((queue, item.id), None)
+                return
+            reply = await in_shield(self._connection.read_reply(request, heard, SETTLE_SECONDS))
         except ConnectionLost as lost:
             lost.item = item
             raise
-        if reply is DELETED:  # the usual case
-            if self._open:
-                self._open.pop((queue, item.id), None)
-            return
         if isinstance(reply, Error):
             await self._connection.close("closed to hand an item back")
         self._learn_end(queue, item, reply)
@@ -580,14 +596,6 @@ class Client(Connecting):
                     raise refused(reply)
             if items.left_over:
                 await self._connection.close("closed to hand back what a monitor was not asked for")
-
-
-def _reading(queue: Queues, wait_s: float, *, open: bool = False, peek: bool = False) -> tuple[Request, bytes]:
-    """Return the request for an item, and its bytes. Raises ValueError."""
-    if open and isinstance(queue, str):  # the usual case, in fewer steps
-        return open_request(queue, milliseconds(wait_s) if wait_s else 0)
-    request = fetch_request(queue, wait_s, open=open, peek=peek)
-    return request, encode(request)
 
 
 def _name_read(queue: Queues, item: Item) -> str:

@@ -209,19 +209,10 @@ class Connection(Generic[RequestT, ReplyT]):
 
     # requests within an exchange
 
-    async def ask(
-        self,
-        request: RequestT,
-        data: bytes,
-        read: Callable[[bytes, RequestT], ReplyT | None],
-        wait_s: float = 0,
-        settle_s: float = 0,
-        is_shielded: bool = False,
-    ) -> ReplyT:
-        """Return the reply to a frequent request: `send` and `receive` with fewer steps. `data` are its bytes;
-        `request` need be like it only as far as that matters to the reply. `read` returns the reply that other bytes
-        are, whole; if it returns None, the conversation reads them. `settle_s` is the time for the reply instead of the
-        usual one. With `is_shielded`, the wait for the reply begins in a shield, for SHIELD_S.
+    async def ask(self, data: bytes, wait_s: float = 0, settle_s: float = 0, is_shielded: bool = False) -> bytes:
+        """Send the bytes of a frequent request, and return the bytes that come next: `send` and `receive` with fewer
+        steps. The caller compares them with the usual reply, and gives others to `read_reply`. `settle_s` is the time
+        for the reply instead of the usual one. With `is_shielded`, the wait begins in a shield, for SHIELD_S.
         """
         transport = self.transport
         if transport is None:
@@ -239,9 +230,12 @@ class Connection(Generic[RequestT, ReplyT]):
         if heard is None:
             self._outcome = Outcome.NOT_DONE
             await self._fail_by_unasked()
-        reply = read(heard, request)
-        if reply is not None:
-            return reply
+        return heard
+
+    async def read_reply(self, request: RequestT, heard: bytes, timeout_s: float | None = None) -> ReplyT:
+        """Return the reply that `heard` is, or begins, after `ask`. `request` need be like the one that was sent only
+        as far as that matters to the reply.
+        """
         self._outcome = Outcome.UNKNOWN
         self._conversation.send(request)
         self._replies = self._conversation.receive(heard)[::-1]
@@ -282,7 +276,7 @@ class Connection(Generic[RequestT, ReplyT]):
         self._replies = self._conversation.receive(heard)[::-1]
         return await self._receive_alone(timeout_s)
 
-    async def _receive_alone(self, timeout_s: float) -> ReplyT:
+    async def _receive_alone(self, timeout_s: float | None) -> ReplyT:
         """Return the reply to the only request of an exchange."""
         reply = await self.receive(timeout_s=timeout_s)
         if self._is_owed:

@@ -219,7 +219,7 @@ def shielded() -> AbstractContextManager[object]:
 
 
 async def in_shield(call: Awaitable[ResultT]) -> ResultT:
-    """Return the result of a call: `shielded` for one call, of which the blocking twin makes less."""
+    """Return the result of a call: `shielded` for one call. The blocking twin makes the call without it."""
     with anyio.CancelScope(shield=True):
         return await call
     raise AssertionError("a scope that is never cancelled was left")

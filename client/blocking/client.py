@@ -14,13 +14,16 @@ from contextlib import contextmanager
 from staniel.client.blocking.closing import Connecting
 from staniel.client.blocking.connection import Connection, ConnectionState
 from staniel.client.blocking.monitoring import Monitoring
-from staniel.client.blocking.transport import in_shield, shielded
+from staniel.client.blocking.transport import shielded
 from staniel.client.errors import Busy, ConnectionLost, Full, NotAllStored, NotOpen, Outcome, Refused
 from staniel.client.headers import ItemWithHeaders, Tracing, split, with_headers
 from staniel.client.messages import (
     DELETED,
+    DELETED_LINE,
+    END_LINE,
     SETTLE_SECONDS,
     STORED,
+    STORED_LINE,
     Batch,
     PutOutcome,
     Queues,
@@ -31,13 +34,12 @@ from staniel.client.messages import (
     milliseconds,
     name_request,
     open_request,
+    peek_request,
     put_head,
     put_outcome,
     put_request,
     put_requests,
-    read_deleted,
     read_item,
-    read_stored,
     refusals_of,
     refused,
     with_options,
@@ -181,7 +183,8 @@ class Client(Connecting):
         hold = object()
         try:
             connection.begin_exchange(hold)
-            reply = connection.ask(request, text, read_stored)
+            heard = connection.ask(text)
+            reply = STORED if heard == STORED_LINE else connection.read_reply(request, heard)
             connection.end_exchange(hold)
         except BaseException as error:
             connection.leave_exchange(hold, error)
@@ -237,14 +240,17 @@ class Client(Connecting):
         """
         if self._open:
             self._check_ids(queue)
-        request, text = _reading(queue, wait_s, open=True)
+        request, text = open_request(queue if isinstance(queue, str) else tuple(queue), wait_s)
         connection = self._connection
         if connection.state is NEW:
             self.connect()
         hold = object()
         try:
             connection.begin_exchange(hold)
-            item = self._item_of(connection.ask(request, text, read_item, wait_s))
+            heard = connection.ask(text, wait_s)
+            item = read_item(heard, request)
+            if item is None or self._tracing is not None:  # else the usual case
+                item = self._item_of(item, heard, request)
             if item is not None:
                 self._confirm_read(queue if isinstance(queue, str) else item.queue, item)
             connection.end_exchange(hold)
@@ -255,7 +261,7 @@ class Client(Connecting):
 
     def peek(self, queue: Queues, *, wait_s: float = 0) -> Item | None:
         """Return the next item and leave it in the queue. Another client may take it at any moment."""
-        return self._fetch(queue, wait_s, peek=True)
+        return self._fetch(queue, wait_s, is_opened=False)
 
     @contextmanager
     def reserve(self, queue: Queues, *, wait_s: float = 0) -> Iterator[Item | None]:
@@ -292,7 +298,7 @@ class Client(Connecting):
         """
         if self._open:
             self._check_ids(queue)
-        return self._fetch(queue, wait_s, open=True)
+        return self._fetch(queue, wait_s, is_opened=True)
 
     def next_items(self, queue: Queues, max_items: int, *, wait_s: float = 0, confirm: Sequence[Item] = ()) -> Batch:
         """Confirm items and open the next ones, at most `max_items`, in one round trip: for workers.
@@ -438,25 +444,34 @@ class Client(Connecting):
             raise refused(reply)
         return reply
 
-    def _fetch(self, queue: Queues, wait_s: float, *, open: bool = False, peek: bool = False) -> Item | None:
-        request, text = _reading(queue, wait_s, open=open, peek=peek)
+    def _fetch(self, queue: Queues, wait_s: float, *, is_opened: bool) -> Item | None:
+        request_of = open_request if is_opened else peek_request
+        request, text = request_of(queue if isinstance(queue, str) else tuple(queue), wait_s)
         connection = self._connection
         if connection.state is NEW:
             self.connect()
         hold = object()
         try:
             connection.begin_exchange(hold)
-            item = self._item_of(connection.ask(request, text, read_item, wait_s))
-            if open and item is not None:
-                self._open[_name_read(queue, item), item.id] = item
+            heard = connection.ask(text, wait_s)
+            item = read_item(heard, request)
+            if item is None or self._tracing is not None:  # else the usual case
+                item = self._item_of(item, heard, request)
+            if is_opened and item is not None:
+                self._open[queue if isinstance(queue, str) else item.queue, item.id] = item
             connection.end_exchange(hold)
             return item
         except BaseException as error:
             connection.leave_exchange(hold, error)
             raise
 
-    def _item_of(self, reply: Reply) -> Item | None:
-        """Return the item that was read, None if there is none. Raises Refused."""
+    def _item_of(self, item: Item | None, heard: bytes, request: Request) -> Item | None:
+        """Return the item that was read: `item` if it is known, else the one that `heard` is or begins, None if the
+        server has none. Raises Refused.
+        """
+        if heard == END_LINE:
+            return None
+        reply = item or self._connection.read_reply(request, heard)
         if isinstance(reply, Item):
             return reply if self._tracing is None else split(reply)
         if isinstance(reply, Error):
@@ -491,7 +506,8 @@ class Client(Connecting):
         connection, hold = self._connection, object()
         try:
             connection.begin_exchange(hold)
-            reply = connection.ask(request, text, read_deleted, is_shielded=is_shielded)
+            heard = connection.ask(text, is_shielded=is_shielded)
+            reply = DELETED if heard == DELETED_LINE else connection.read_reply(request, heard)
             self._learn_end(_name_of(item)[0], item, reply)
             connection.end_exchange(hold)
         except BaseException as error:
@@ -514,8 +530,7 @@ class Client(Connecting):
         """
         connection, hold = self._connection, object()
         try:
-            with shielded():
-                connection.begin_in_turn(hold, SETTLE_SECONDS)
+            connection.begin_in_turn(hold, SETTLE_SECONDS)
             self._confirm_read(queue, item)
             connection.end_exchange(hold)
         except Busy as busy:
@@ -538,14 +553,15 @@ class Client(Connecting):
         else:
             request, text = _confirmation(queue, item)
         try:
-            reply = in_shield(self._connection.ask(request, text, read_deleted, 0, SETTLE_SECONDS))
+            heard = self._connection.ask(text, 0, SETTLE_SECONDS)
+            if heard == DELETED_LINE:  # the usual case
+                if self._open:
+                    self._open.pop((queue, item.id), None)
+                return
+            reply = self._connection.read_reply(request, heard, SETTLE_SECONDS)
         except ConnectionLost as lost:
             lost.item = item
             raise
-        if reply is DELETED:  # the usual case
-            if self._open:
-                self._open.pop((queue, item.id), None)
-            return
         if isinstance(reply, Error):
             self._connection.close("closed to hand an item back")
         self._learn_end(queue, item, reply)
@@ -573,14 +589,6 @@ class Client(Connecting):
                     raise refused(reply)
             if items.left_over:
                 self._connection.close("closed to hand back what a monitor was not asked for")
-
-
-def _reading(queue: Queues, wait_s: float, *, open: bool = False, peek: bool = False) -> tuple[Request, bytes]:
-    """Return the request for an item, and its bytes. Raises ValueError."""
-    if open and isinstance(queue, str):  # the usual case, in fewer steps
-        return open_request(queue, milliseconds(wait_s) if wait_s else 0)
-    request = fetch_request(queue, wait_s, open=open, peek=peek)
-    return request, encode(request)
 
 
 def _name_read(queue: Queues, item: Item) -> str:

@@ -13,11 +13,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import TypeVar
 
 from staniel.client.sockets import RECEIVE_BYTES, is_quiet, no_answer, shut_down, took_nothing
-
-ResultT = TypeVar("ResultT")
 
 TIMEOUT_S_MAX = (2**31 - 1) // 1000
 LOOK_AGAIN_S = 0.1
@@ -206,7 +203,8 @@ class _Waiting:
     """The threads that wait for something."""
 
     def __init__(self) -> None:
-        self._bells: list[threading.Lock] = []
+        self.bells: list[threading.Lock] = []
+        """One for each thread."""
 
     def wait_for(self, try_it: Callable[[], bool], timeout_s: float) -> bool:
         """Try until it succeeds, again after each `ring`. Return False if it does not in time."""
@@ -214,7 +212,7 @@ class _Waiting:
         bell = threading.Lock()
         bell.acquire()
         try:
-            self._bells.append(bell)  # before it tries: `ring` follows what it waits for
+            self.bells.append(bell)  # before it tries: `ring` follows what it waits for
             while not try_it():
                 left_s = until_s - time.monotonic()
                 if left_s <= 0:
@@ -222,16 +220,12 @@ class _Waiting:
                 bell.acquire(timeout=min(left_s, LOOK_AGAIN_S))
             return True
         finally:
-            if bell in self._bells:
-                self._bells.remove(bell)
-
-    @property
-    def is_any(self) -> bool:
-        return bool(self._bells)
+            if bell in self.bells:
+                self.bells.remove(bell)
 
     def ring(self) -> None:
         """Let those who wait try again."""
-        for bell in list(self._bells):
+        for bell in list(self.bells):
             with suppress(RuntimeError):  # it rings already
                 bell.release()
 
@@ -261,7 +255,7 @@ class Turn:
         """Give the turn back, if this hold has it."""
         if self._holds.get(None) is hold:
             del self._holds[None]
-            if self._waiting.is_any:
+            if self._waiting.bells:
                 self._waiting.ring()
 
 
@@ -309,11 +303,6 @@ def shielded() -> AbstractContextManager[object]:
 
 
 _NOTHING = nullcontext()
-
-
-def in_shield(result: ResultT) -> ResultT:
-    """Return the result of a call: `shielded` for one call, with fewer steps."""
-    return result
 
 
 def pause(seconds: float) -> None:

@@ -263,4 +263,4 @@ def test_the_usual_item_is_read_in_the_short_way() -> None:
     request, text = open_request("q", 0)
     assert (text, Conversation().send(request)) == (b"gets q/open\r\n", text)
     assert read_item(b"VALUE q/open 7 3 12\r\nabc\r\nEND\r\n", request) == Item(b"abc", 7, 12, b"q/open")
-    assert read_item(b"END\r\n", request) is Answer.END
+    assert read_item(b"END\r\n", request) is None

@@ -34,6 +34,7 @@ class Lent(Protocol):
 
 
 LentT = TypeVar("LentT", bound=Lent)
+LAST = (-1,)
 
 
 class Lending(Closing, Generic[LentT]):
@@ -70,20 +71,23 @@ class Lending(Closing, Generic[LentT]):
             for idle in before:
                 await idle.close()  # this process's descriptor alone: the connection is the parent's
         places, hold = self._places, object()
+        lent: list[LentT] = []  # the client, from the moment on in which it is not idle
         try:
             if not await places.acquire(hold, wait_s):
                 if places.is_over:
                     raise ValueError("the pool is closed; make another")
                 raise Busy(f"all {self._max_clients} clients of the pool are lent, and none came back in {wait_s:g} s")
-            client = await self._borrow()
             try:
-                await self._get_ready(client)
-                yield client
+                await self._borrow(lent)
+                await self._get_ready(lent[0])
+                yield lent[0]
             finally:
                 try:
-                    await self._take_back(client)
+                    for client in lent:
+                        await self._take_back(client)
                 except BaseException:
-                    await client.close()
+                    for client in lent:
+                        await client.close()
                     raise
         finally:
             try:
@@ -91,15 +95,18 @@ class Lending(Closing, Generic[LentT]):
             finally:
                 places.give_back(hold)  # in case an exception came first
 
-    async def _borrow(self) -> LentT:
+    async def _borrow(self, lent: list[LentT]) -> None:
+        """Add a client to `lent`: that used last, so that the server can close others that are idle, or a new one."""
         while True:
-            try:  # the one used last, so that the server can close others that are idle
-                client = self._idle.pop()
+            try:
+                lent.extend(map(self._idle.pop, LAST))  # one call, in which no signal's handler runs
             except IndexError:
-                return self._make()
-            if client.is_reusable:
-                return client
-            await client.close()
+                lent.append(self._make())
+                return
+            if lent[0].is_reusable:
+                return
+            await lent[0].close()
+            lent.clear()
 
     async def _take_back(self, client: LentT) -> None:
         if client.is_reusable:

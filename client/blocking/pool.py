@@ -35,6 +35,7 @@ class Lent(Protocol):
 
 
 LentT = TypeVar("LentT", bound=Lent)
+LAST = (-1,)
 
 
 class Lending(Closing, Generic[LentT]):
@@ -71,20 +72,23 @@ class Lending(Closing, Generic[LentT]):
             for idle in before:
                 idle.close()  # this process's descriptor alone: the connection is the parent's
         places, hold = self._places, object()
+        lent: list[LentT] = []  # the client, from the moment on in which it is not idle
         try:
             if not places.acquire(hold, wait_s):
                 if places.is_over:
                     raise ValueError("the pool is closed; make another")
                 raise Busy(f"all {self._max_clients} clients of the pool are lent, and none came back in {wait_s:g} s")
-            client = self._borrow()
             try:
-                self._get_ready(client)
-                yield client
+                self._borrow(lent)
+                self._get_ready(lent[0])
+                yield lent[0]
             finally:
                 try:
-                    self._take_back(client)
+                    for client in lent:
+                        self._take_back(client)
                 except BaseException:
-                    client.close()
+                    for client in lent:
+                        client.close()
                     raise
         finally:
             try:
@@ -92,15 +96,18 @@ class Lending(Closing, Generic[LentT]):
             finally:
                 places.give_back(hold)  # in case an exception came first
 
-    def _borrow(self) -> LentT:
+    def _borrow(self, lent: list[LentT]) -> None:
+        """Add a client to `lent`: that used last, so that the server can close others that are idle, or a new one."""
         while True:
-            try:  # the one used last, so that the server can close others that are idle
-                client = self._idle.pop()
+            try:
+                lent.extend(map(self._idle.pop, LAST))  # one call, in which no signal's handler runs
             except IndexError:
-                return self._make()
-            if client.is_reusable:
-                return client
-            client.close()
+                lent.append(self._make())
+                return
+            if lent[0].is_reusable:
+                return
+            lent[0].close()
+            lent.clear()
 
     def _take_back(self, client: LentT) -> None:
         if client.is_reusable:

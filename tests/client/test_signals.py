@@ -199,6 +199,24 @@ def test_an_exception_takes_no_place_of_a_pool(items: ItemServer, cluster: bool,
             return
 
 
+@each_way
+def test_an_exception_loses_no_idle_client_of_a_pool(items: ItemServer, after_calls: bool) -> None:
+    def work() -> None:
+        with pool.client() as client:
+            client.put("q", b"a")
+
+    for at in count(1):
+        with Pool(*items.address, max_clients=1) as pool:
+            with pool.client() as idle:
+                idle.version()
+            where = interrupted(work, at, after_calls)
+            with explained(where):
+                assert idle in pool._idle or idle.is_lost
+        assert idle.is_lost
+        if not where:
+            return
+
+
 def test_an_exception_while_it_connects_leaves_a_client_that_can_connect_or_is_lost(items: ItemServer) -> None:
     for at in count(1):
         client = Client(*items.address, name="mine")

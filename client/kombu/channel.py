@@ -16,6 +16,7 @@ from kombu.utils.uuid import uuid
 
 from staniel.client.kombu import envelope, names
 from staniel.client.kombu.consuming import Consumer, Delivery, Holder, Reader
+from staniel.client.kombu.envelope import UndecodableItem
 from staniel.client.kombu.errors import ConnectionLost, PutRefused, RequestRefused, Undeliverable
 from staniel.client.kombu.exchanges import EXCHANGE_TYPES
 from staniel.client.kombu.wire import Reply
@@ -46,6 +47,11 @@ class QoS(virtual.QoS):
 
     def append(self, message: Any, delivery_tag: Any) -> None:
         self._delivered[delivery_tag] = message
+
+    def forget(self, delivery_tag: Any) -> None:
+        """Forget a delivery that its consumer was not given."""
+        self._delivered.pop(delivery_tag, None)
+        self.held.pop(delivery_tag, None)
 
     def can_consume(self) -> bool:
         return not self.prefetch_count or len(self.held) < self.prefetch_count
@@ -285,7 +291,11 @@ class Channel(virtual.Channel):
         consumer = Consumer(queue, no_ack, got.append)
         for name in self._names_of(queue):
             while not got and (delivery := self.reader.open_item(name, consumer)) is not None:
-                self.deliver(delivery)
+                try:
+                    self.deliver(delivery)
+                except BaseException:
+                    self.reader.hand_back(delivery.lane)
+                    raise
         return got[0] if got else None
 
     def _get(self, queue: str, timeout: float | None = None) -> dict[str, Any]:
@@ -308,33 +318,58 @@ class Channel(virtual.Channel):
         """Give one item to its consumer. Return False if there is none."""
         if not self.reader.inbox:
             return False
-        self.deliver(self.reader.inbox.popleft())
+        self.deliver(self.reader.inbox[0])
         return True
 
     def deliver(self, delivery: Delivery) -> None:
-        """Give an item to its consumer; set it aside if it is not a message."""
-        consumer = delivery.lane.consumer
+        """Give an item of the inbox to its consumer; set it aside if it is not a message. If an exception comes first,
+        such as that of a signal, it stays in the inbox.
+        """
+        consumer, inbox = delivery.lane.consumer, self.reader.inbox
         held = Held(delivery.holder, delivery.lane.name, delivery.item_id, delivery.data)
+        tag = next(self._tags)
         try:
-            raw = envelope.decode(delivery.data)
-            if not self._is_wanted(consumer.queue, delivery.lane.name, raw):
-                held.holder.confirm(held.name, held.item_id)
-                return
-            tag = next(self._tags)
-            raw["properties"]["delivery_tag"] = tag
-            raw["properties"]["delivery_info"]["redelivered"] = delivery.redelivered
-            if delivery.redelivered:
-                raw["headers"]["redelivered"] = True
-            message = self.Message(raw, channel=self)
+            message = self._message_of(delivery, tag)
         except Exception as error:  # no message may end a worker
+            if self._is_message(delivery):  # the exception was not about the item
+                raise _cause(error)  # noqa: B904 - it is the one that was caught
             self.set_aside(held, f"it is no message of kombu's: {error}")
+            inbox.remove(delivery)
             return
-        if consumer.no_ack:
-            held.holder.confirm(held.name, held.item_id)
-        else:
-            self.qos.held[tag] = held
-            self.qos.append(message, tag)
-        consumer.callback(message)
+        try:
+            if message is None or consumer.no_ack:
+                held.holder.confirm(held.name, held.item_id)
+            else:
+                self.qos.held[tag] = held
+                self.qos.append(message, tag)
+            inbox.remove(delivery)
+        except BaseException:
+            self.qos.forget(tag)
+            if delivery not in inbox:
+                inbox.appendleft(delivery)
+            raise
+        if message is not None:
+            consumer.callback(message)
+
+    def _message_of(self, delivery: Delivery, tag: int) -> Any:
+        """Return the message of an item, None for a copy that its queue is not bound for. Any exception can mean that
+        it is no message.
+        """
+        raw = envelope.decode(delivery.data)
+        if not self._is_wanted(delivery.lane.consumer.queue, delivery.lane.name, raw):
+            return None
+        raw["properties"]["delivery_tag"] = tag
+        raw["properties"]["delivery_info"]["redelivered"] = delivery.redelivered
+        if delivery.redelivered:
+            raw["headers"]["redelivered"] = True
+        return self.Message(raw, channel=self)
+
+    def _is_message(self, delivery: Delivery) -> bool:
+        try:
+            self._message_of(delivery, 0)
+        except Exception:
+            return False
+        return True
 
     def _is_wanted(self, queue: str, name: str, raw: dict[str, Any]) -> bool:
         """Tell whether a copy of an exchange's message has a routing key that this queue is bound for."""
@@ -370,6 +405,11 @@ class Channel(virtual.Channel):
             self.connection.close_channel(self)
         if self._qos is not None:
             self._qos.restore_unacked_once()
+
+
+def _cause(error: Exception) -> BaseException:
+    """Return the exception that the decoder has met, if this is one of its own."""
+    return error.__cause__ or error if isinstance(error, UndecodableItem) else error
 
 
 def _named(make: Any, *parts: str) -> str:

@@ -188,7 +188,7 @@ class Reader:
                 self._ask(lane, count)
 
     def open_item(self, name: str, consumer: Consumer) -> Delivery | None:
-        """Open one item and return it, None if there is none now."""
+        """Open one item, and return it from the inbox; None if there is none now."""
         lane = Lane(name, consumer)
         try:
             while True:
@@ -198,15 +198,14 @@ class Reader:
                     holder.wire.wait_and_receive()
                 for delivery in self.inbox:
                     if delivery.lane is lane:
-                        self.inbox.remove(delivery)
                         return delivery
                 if name not in holder.full:  # otherwise there may be one for another connection
                     return None
         except BaseException:
-            self._hand_back(lane)
+            self.hand_back(lane)
             raise
 
-    def _hand_back(self, lane: Lane) -> None:
+    def hand_back(self, lane: Lane) -> None:
         """Hand back the items of a lane that no consumer waits for any more, also those that come after this."""
         lane.is_cancelled = True
         for delivery in [delivery for delivery in self.inbox if delivery.lane is lane]:

@@ -24,6 +24,7 @@ from staniel.client.blocking.jobs import Jobs
 from staniel.client.blocking.multi import MultiClient
 from staniel.client.errors import ClientError, DuplicateJob, Full, JobFinished, Refused
 from staniel.client.job_messages import id_for
+from staniel.client.messages import PutOutcome
 from staniel.client.servers import Address
 from staniel.protocol.workq.fields import is_name
 from staniel.worker.events import Teller
@@ -163,11 +164,12 @@ class Ticker:
         client = self._client
         assert client is not None
         try:
-            client.put(self._queue, data, key=f"cron-{id}" if self._server.members else "")
+            outcome = client.put(self._queue, data, key=f"cron-{id}" if self._server.members else "")
         except (Full, Refused) as error:  # the job comes again
             self._teller.log("error", "schedule.refused", queue=self._queue, why=str(error), again_in_s=TTR_S)
             return
-        self._teller.log("info", "schedule.put", queue=self._queue, job=id)
+        if outcome is PutOutcome.STORED:  # else a worker that did not complete the job has put the item
+            self._teller.log("info", "schedule.put", queue=self._queue, job=id)
         try:
             jobs.complete(id)
         except JobFinished:

@@ -160,9 +160,9 @@ def test_an_item_whose_job_was_not_completed_is_not_put_twice_in_a_cluster(
     with running(tmp_path, "--workq-port", "0") as leader:
         schedule = Schedule((Periodic("tick", "* * * * *"),), leader.workq_address[1])
         server = Server(*leader.address, members=(NOWHERE,))
-        one, other = [
-            Ticker("jobs", schedule, server, Teller(Log("w", write=print), Hooks()), wall=clock) for _ in "ab"
-        ]
+        lines: list[str] = []
+        log = Log("w", write=lines.append)
+        one, other = [Ticker("jobs", schedule, server, Teller(log, Hooks()), wall=clock) for _ in "ab"]
         clock.now += MINUTE
         with monkeypatch.context() as patch:
             patch.setattr(Jobs, "complete", lost)
@@ -180,6 +180,7 @@ def test_an_item_whose_job_was_not_completed_is_not_put_twice_in_a_cluster(
         monkeypatch.setattr(Jobs, "complete", lambda self, id: (whole(self, id), completed.append(id)))
         assert until(lambda: bool(is_finished()))
         assert drain(leader.address, "jobs") == []
+        assert len([line for line in lines if "schedule.put" in line]) == 1
         one.close()
         other.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import msgspec
@@ -74,19 +75,20 @@ def build(folder: Path = BUILD, compiler: str = COMPILER) -> Path:
 
 def built(sources: tuple[Path, ...], program: Path, compiler: str = COMPILER, flags: tuple[str, ...] = ()) -> Path:
     """Compile `sources`, of which the first includes the others, to `program`, unless that is newer. Return its path.
-    Raises CannotBuild.
+    Several processes may do so at a time: each puts a whole program in place. Raises CannotBuild.
     """
     if program.exists() and program.stat().st_mtime > max(part.stat().st_mtime for part in sources):
         return program
     if shutil.which(compiler) is None:
         raise CannotBuild(NO_COMPILER.format(source=sources[0].name))
     program.parent.mkdir(parents=True, exist_ok=True)
-    fresh = program.with_name(f"{program.name}.new")
-    command = [compiler, "-O2", "-Wall", "-Wextra", *flags, "-o", str(fresh), str(sources[0])]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise CannotBuild(f"{compiler} refused {sources[0].name}: {done.stderr.strip()}")
-    return fresh.rename(program)
+    with tempfile.TemporaryDirectory(dir=program.parent) as folder:
+        fresh = Path(folder, program.name)
+        command = [compiler, "-O2", "-Wall", "-Wextra", *flags, "-o", str(fresh), str(sources[0])]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise CannotBuild(f"{compiler} refused {sources[0].name}: {done.stderr.strip()}")
+        return fresh.rename(program)
 
 
 def run(program: Path, args: tuple[str, ...], port: int, server_pid: int, core: int | None) -> Report:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import socket
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,15 +17,19 @@ from click.testing import CliRunner
 
 from staniel.bench.__main__ import main
 from staniel.bench.harness.contestant import Sync
-from staniel.bench.harness.process import Running, running
+from staniel.bench.harness.process import Running, free_port, running
 from staniel.bench.peers import generator, servers
 from staniel.bench.peers.servers import LIMIT, PEERS, limit_program
-from staniel.bench.peers.workloads import Mode, Workload
+from staniel.bench.peers.workloads import WORKLOADS, Mode, Workload
 from tests.bench.test_bench import FAKE_QUEUE
 
 CONTESTANT = next(peer for peer in PEERS if peer.name == LIMIT)
 SECONDS_MAX = 20
 TINY = Workload("tiny", Mode.PUT, conns=3, ops=60, peers=(LIMIT,))
+MAIN_ROWS = (
+    *("put", "get", "flood-50+50", "put-10x32", "get-10x32"),
+    *("durable-1c", "durable-10c", "durable-100c", "durable-100q"),
+)
 
 cc = pytest.mark.programs("cc")
 
@@ -116,6 +124,59 @@ def test_each_change_is_in_the_file_before_its_reply(limit: Running) -> None:
 
 
 @cc
+@pytest.mark.parametrize(("sync", "heard"), [("os", b"STORED\r\n"), ("always", b"")])
+def test_a_reply_waits_for_the_sync_if_one_is_asked_for(sync: str, heard: bytes) -> None:
+    """/dev/null takes every write and cannot be synced: so the limit ends between the two, with its reply unsent."""
+    port = free_port()
+    with subprocess.Popen([limit_program(), str(port), os.devnull, sync], stderr=subprocess.PIPE, text=True) as program:
+        try:
+            with connected(port) as sock:
+                sock.sendall(b"set q 0 0 5\r\nhello\r\n" + b"get q\r\n" * (sync == "always"))
+                assert received(sock) == heard
+        finally:
+            program.kill()
+        _, told = program.communicate(timeout=SECONDS_MAX)
+    assert told == ("limit: fdatasync: Invalid argument\n" if sync == "always" else "")
+
+
+def connected(port: int) -> socket.socket:
+    """A connection to a program that may not listen yet."""
+    give_up = time.monotonic() + SECONDS_MAX
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port), SECONDS_MAX)
+        except ConnectionRefusedError:
+            assert time.monotonic() < give_up, "it does not listen"
+
+
+def received(sock: socket.socket) -> bytes:
+    """What comes in one piece; nothing if the other side has ended."""
+    try:
+        return sock.recv(4096)
+    except ConnectionResetError:
+        return b""
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "put",
+        "get",
+        "flood-50+50",
+        "put-10x32",
+        "get-10x32",
+        "durable-1c",
+        "durable-10c",
+        "durable-100c",
+        "durable-100q",
+    ],
+)
+def test_the_main_rows_have_both_ratios(row: str) -> None:
+    (workload,) = [one for one in WORKLOADS if one.name == row]
+    assert {"redis", LIMIT} <= set(workload.peers)
+
+
+@cc
 def test_one_run_shows_the_ratio_to_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("staniel.bench.__main__.WORKLOADS", (TINY,))
     shown = CliRunner().invoke(main, arguments(tmp_path))
@@ -149,3 +210,12 @@ def test_the_limit_is_compiled_without_a_warning(tmp_path: Path) -> None:
     flags = ("-Werror", "-pedantic", "-std=gnu11")
     assert generator.built((servers.LIMIT_SOURCE,), tmp_path / "limit", flags=flags).exists()
     assert limit_program().exists()
+
+
+@cc
+def test_programs_that_compile_it_at_a_time_do_not_disturb_one_another(tmp_path: Path) -> None:
+    program = tmp_path / "limit"
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(lambda _: generator.built((servers.LIMIT_SOURCE,), program), range(4)))
+    assert made == [program] * 4
+    assert [path.name for path in tmp_path.iterdir()] == ["limit"], "nothing is left over"

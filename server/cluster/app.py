@@ -10,10 +10,13 @@ from staniel.broker.admin.reasons import HealthReason
 from staniel.broker.broker import Broker
 from staniel.broker.config.addresses import TcpAddress, is_loopback, parse_address
 from staniel.broker.config.load import Config
+from staniel.broker.config.schema import ClusterSettings
 from staniel.broker.events import EventSink, Level
 from staniel.broker.recovery import RecoverySummary
+from staniel.broker.version import VERSION
 from staniel.cluster.spool_names import SpoolPaths
 from staniel.cluster.status import MemberStatus
+from staniel.compiled import BUILD
 from staniel.journal.disk.fs import Fs
 from staniel.journal.spool import lock_spool
 from staniel.server.clock import ServerClock, steady_ms
@@ -102,6 +105,12 @@ class LeaderMaker:
         broker.check_reload, broker.reloaded = check, take_over
 
 
+def member_greeting(cluster: ClusterSettings, addresses: list[str]) -> str:
+    """Return the line that a start of a member prints."""
+    who = f"staniel {VERSION}, member {cluster.member} of {cluster.name}"
+    return f"{who}, listens on {', '.join(addresses)}, for members on {cluster.listen} ({BUILD})"
+
+
 async def serve_member(load: Callable[[], Config], log: ServerLog) -> None:
     """Run until a signal or `shutdown`, or begin anew. Raises what `staniel.server.app.serve` does."""
     config = load()
@@ -123,9 +132,7 @@ async def serve_member(load: Callable[[], Config], log: ServerLog) -> None:
         join_parts(configuration, process, bound)
         process.admin.metrics = lambda: metrics_of_follower(process.status(), steady_ms() - began_ms, figures())
         start.notice.end()
-        cluster = config.cluster
-        where = ", ".join(own_name(sock) for sock, _ in bound.sockets)
-        hello = f"staniel member {cluster.member} of {cluster.name} listens on {where}, for members on {cluster.listen}"
+        hello = member_greeting(config.cluster, [own_name(sock) for sock, _ in bound.sockets])
         say(hello)
         start.supervisor.notify("READY=1", f"STATUS={hello}")
         await process.run()

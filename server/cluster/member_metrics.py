@@ -10,7 +10,9 @@ from staniel.broker.admin.health import CERTIFICATE_WARNING_MS, DAY_MS
 from staniel.broker.admin.metrics import MetricKind, escape_label, head, lines_of, of_process
 from staniel.broker.admin.process import ProcessFigures
 from staniel.broker.admin.reasons import Health, HealthReason, ReasonName, Severity
+from staniel.broker.version import VERSION
 from staniel.cluster.status import FollowerStatus, MemberStatus, Role
+from staniel.compiled import BUILD
 from staniel.server.clock import wall_ms
 
 OF_MEMBERS = (
@@ -72,8 +74,8 @@ def health_of(status: MemberStatus, *, is_for_member: bool) -> Health:
     if is_for_member:
         reasons = [reason for reason in reasons if reason.name is not ReasonName.NOT_LEADER]
         is_ready = not status.unfit and status.role is Role.FOLLOWING and status.id in status.in_sync
-        return Health(is_ready, is_ready, status.role.value, reasons)
-    return Health(False, False, status.role.value, reasons)
+        return Health(is_ready, is_ready, status.role.value, reasons, BUILD)
+    return Health(False, False, status.role.value, reasons, BUILD)
 
 
 def metrics_of(status: MemberStatus) -> str:
@@ -131,5 +133,7 @@ def metrics_of_follower(status: MemberStatus, up_ms: int, figures: ProcessFigure
     name = "staniel_health_reason"
     reasons = head(name, MetricKind.GAUGE, "1 if /health/ready names the reason.")
     reasons += "".join([f'{name}{{reason="{reason.value}"}} {count}\n' for reason, count in counts.items()])
+    build = head("staniel_build_info", MetricKind.GAUGE, "The version and the build.")
+    build += f'staniel_build_info{{version="{VERSION}",build="{BUILD}"}} 1\n'
     up = [("staniel_up_seconds", MetricKind.GAUGE, "Time since the start.", up_ms / 1000)]
-    return "".join([*lines_of([*up, *of_process(figures)]), reasons, metrics_of(status)])
+    return "".join([*lines_of([*up, *of_process(figures)]), build, reasons, metrics_of(status)])

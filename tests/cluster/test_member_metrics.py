@@ -9,8 +9,12 @@ from msgspec import structs
 
 from staniel.broker.admin.health import DAY_MS
 from staniel.broker.admin.reasons import ReasonName
+from staniel.broker.config.schema import ClusterSettings
+from staniel.broker.version import VERSION
 from staniel.cluster.status import FollowerStatus, MemberStatus, Role
+from staniel.compiled import BUILD
 from staniel.server.clock import wall_ms
+from staniel.server.cluster.app import member_greeting
 from staniel.server.cluster.member_metrics import health_of, metrics_of, metrics_of_follower, reasons_of
 
 A, B = "aa", "bb"
@@ -89,3 +93,15 @@ def test_a_follower_serves_no_client_and_is_a_ready_member_if_it_is_whole(
     status = structs.replace(FOLLOWING, **change)
     assert not health_of(status, is_for_member=False).ready
     assert health_of(status, is_for_member=True).ready is is_ready
+
+
+def test_a_member_names_its_version_and_its_build() -> None:
+    for is_for_member in (False, True):
+        assert health_of(FOLLOWING, is_for_member=is_for_member).build == BUILD
+    info = f'staniel_build_info{{version="{VERSION}",build="{BUILD}"}} 1\n'
+    assert metrics_of_follower(FOLLOWING, 5, None).count(info) == 1
+    settings = ClusterSettings(name="orders", member="m2", listen="10.0.0.2:7000")
+    assert member_greeting(settings, ["10.0.0.2:22133", "10.0.0.2:80"]) == (
+        f"staniel {VERSION}, member m2 of orders, listens on 10.0.0.2:22133, 10.0.0.2:80, "
+        f"for members on 10.0.0.2:7000 ({BUILD})"
+    )

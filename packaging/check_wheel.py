@@ -1,12 +1,14 @@
 """Checks an installed compiled wheel: every module is loaded from its extension, and a server of it keeps an item.
 
 cibuildwheel and packaging/wheels.py run it with the Python of a fresh environment, anywhere but in a checkout. It needs
-nothing but the wheel. Exit status 1, and a line that says what is wrong.
+nothing but the wheel. packaging/extensions.py has it check a new set, which STANIEL_COMPILED names, before that is put
+in place. Exit status 1, and a line that says what is wrong.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import signal
 import socket
@@ -37,7 +39,7 @@ def count_extensions() -> int:
     """Return the number of modules of the wheel that are compiled; each must be imported as an extension."""
     compiled = importlib.import_module("staniel.compiled")
     require(compiled.IS_COMPILED, f"the wheel is plain Python: {compiled.why_not_compiled()}")
-    names = list(compiled.read_manifest(compiled.FOLDERS[0]))
+    names = list(compiled.read_manifest(os.environ.get("STANIEL_COMPILED") or compiled.FOLDERS[0]))
     for name in names:
         file = str(importlib.import_module(name).__file__)
         require(file.endswith(".so"), f"{name} is loaded from {file}")

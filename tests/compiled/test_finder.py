@@ -155,6 +155,41 @@ def test_what_has_not_changed_is_not_compiled_again(copied: Path) -> None:
     assert {path.name: path.stat().st_size for path in copied.iterdir()} == before
 
 
+COMPILE = "import sys; sys.path.insert(0, sys.argv[1]); import extensions as it; from pathlib import Path; "
+
+
+@pytest.mark.parametrize("damage", [damage_empty, damage_unloadable])
+def test_what_was_damaged_is_compiled_again(copied: Path, damage: Callable[[Path], str]) -> None:
+    damage(copied)
+    code = COMPILE + "it.compile_all(Path(sys.argv[2]), sys.argv[3:])"
+    ran = run("-c", code, str(ROOT / "packaging"), str(copied), *MODULES)
+    assert ran.returncode == 0, ran.stderr
+    told, complaint = version(copied)
+    assert (told.rpartition(" ")[2], complaint) == ("(compiled)\n", "")
+
+
+CHANGING = """
+it.ROOT, it.PACKAGES, whole = Path(sys.argv[3]), ("queues",), it.build_all
+def change(*given, **options):
+    with open(it.ROOT / "queues" / "counters.py", "a") as source:
+        source.write("TRACE = 1\\n")
+    whole(*given, **options)
+it.build_all = change
+it.compile_all(Path(sys.argv[2]), sys.argv[4:])
+"""
+
+
+def test_a_source_that_changes_while_it_is_compiled_is_not_taken_for_what_was_compiled(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "queues", tmp_path / "checkout" / "queues")
+    folder = tmp_path / "set"
+    code = COMPILE + "\n" + CHANGING
+    ran = run("-c", code, str(ROOT / "packaging"), str(folder), str(tmp_path / "checkout"), MODULES[1])
+    assert ran.returncode == 0, ran.stderr
+    assert "TRACE" in (tmp_path / "checkout" / "queues" / "counters.py").read_text()
+    said = run("-c", WHICH + "; print(hasattr(it, 'TRACE'))", folder=folder)
+    assert (said.stdout, said.stderr) == ("so\nFalse\n", ""), "the set is that of the sources before"
+
+
 def test_the_checkout_has_no_extensions() -> None:
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     folders = {ROOT / Path(line).parent for line in listed.splitlines()}

@@ -26,7 +26,8 @@ echo "venv $*" >> "$CALLS"
 [ -e "$1" ] && [ -e "$1/pyvenv.cfg" ] && exit 8
 mkdir -p "$1/bin" && touch "$1/pyvenv.cfg"
 [ -n "$BREAK_EARLY" ] && exit 1
-printf '#!/bin/sh\\necho "inside $*" >> "$CALLS"\\n[ -e "$0.pip" ] || [ "$2" != pip ] || exit 7\\n' > "$1/bin/python"
+printf '#!/bin/sh\\necho "inside $*" >> "$CALLS"\\n[ -e "$0.pip" ] || [ "$2" != pip ] || exit 7\\n\
+[ "$1" != packaging/compile_beside.py ] || exit 5\\n' > "$1/bin/python"
 chmod +x "$1/bin/python"
 [ -n "$BREAK_LATE" ] && exit 1
 touch "$1/bin/python.pip" "$1/bin/pip"
@@ -100,6 +101,11 @@ def test_a_server_finds_bytecode_even_where_the_environment_forbids_it(project: 
     made = calls(project)
     assert any(call.startswith("inside -m compileall") and " server " in call for call in made)
     assert made[-1] == "served"
+
+
+def test_a_server_starts_even_if_nothing_can_be_compiled_beside_it(project: Path) -> None:
+    assert make(project) == 0
+    assert calls(project)[-2:] == ["inside packaging/compile_beside.py", "served"]
 
 
 def test_a_folder_that_is_no_environment_is_not_emptied(project: Path) -> None:

@@ -53,8 +53,9 @@ class RemoveSegments(CallbackTask):
 
     def work(self) -> None:
         # Under a name of its own: the queue may be deleted meanwhile, and its files are listed then.
-        removal_list = RemovalList(self._fs, self._folder, self.names[0])
-        removal_list.write(self.names)
+        removal_list = RemovalList(self._fs, self._folder, self.names[0]) if self.names else None
+        if removal_list is not None:
+            removal_list.write(self.names)
         for name in self.names:
             try:
                 self._remove_one(name)
@@ -65,7 +66,8 @@ class RemoveSegments(CallbackTask):
         if self.archive:
             self._fs.sync_folder(self.archive)
         self._fs.sync_folder(self._folder)
-        removal_list.drop()
+        if removal_list is not None:
+            removal_list.drop()
 
     def _remove_one(self, name: str) -> None:
         if self.archive:

@@ -304,7 +304,7 @@ def test_a_file_that_is_removed_during_a_sync_that_is_cut_short_is_closed_and_no
     running.run()
     group.finish_sync(running, NOW_MS)
     commit(group)
-    assert syncs(disk) == ["s/b"]
+    assert [path for path in syncs(disk) if "/segments/" not in path] == ["s/b"]
 
 
 def deferring(group: GroupCommit, log: Log) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from staniel.journal.background import SyncFile
 from staniel.journal.disk.fs import Fs, SyncFailed
+from staniel.journal.disk.removal import RemovalList
 from staniel.journal.disk.unsynced_names import UnsyncedNames
 from staniel.journal.group_commit import GroupCommit, Sync
 from staniel.journal.kestrel.install import InstallPack
@@ -51,6 +52,16 @@ def replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None
         yield
     finally:
         setattr(owner, name, right)
+
+
+@contextmanager
+def without_lists() -> Iterator[None]:
+    """Leave out the lists of removals: their steps and syncs cover what some broken rules would lose."""
+    with (
+        replaced(RemovalList, "write", lambda right: lambda self, names: None),
+        replaced(RemovalList, "drop", lambda right: lambda self: None),
+    ):
+        yield
 
 
 @contextmanager

@@ -138,11 +138,6 @@ def no_mark() -> Any:
     return replaced(FailedSyncMarker, "record_failure", lambda right: lambda self: None)
 
 
-@mutant("no room is kept for the mark of a failed sync", "names-in-doubt")
-def no_room_for_the_mark() -> Any:
-    return replaced(FailedSyncMarker, "set_room_aside", lambda right: lambda self: None)
-
-
 @mutant("a mark counts as whole before the start has synced what a killed process left", "names-in-doubt")
 def mark_whole_too_early() -> Any:
     def make(right: Any) -> Any:
@@ -166,11 +161,6 @@ def old_mark_believed() -> Iterator[None]:
 
     with replaced(UnsyncedNames, "truncate", truncate), replaced(FailedSyncMarker, "_write", write):
         yield
-
-
-@mutant("a torn mark forgets the names that archives have had before", "names-in-doubt")
-def old_names_forgotten() -> Any:
-    return replaced(Renewal, "_renamed", lambda right: lambda self, found: [])
 
 
 @mutant("a torn mark forgets the sidecars that archives have had", "names-in-doubt")

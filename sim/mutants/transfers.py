@@ -19,7 +19,7 @@ from staniel.protocol.text.replies import TextReplies
 from staniel.protocol.text.requests import TextPut
 from staniel.queues.item import Item
 from staniel.queues.transfer_recovery import set_aside_found
-from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
+from staniel.sim.mutants.queues import MUTANTS, mutant, replaced, without_lists
 
 TRANSFER_FIELDS = ("source", "taken", "reason", "target", "left_ms", "destination")
 
@@ -59,11 +59,13 @@ def copy_anywhere() -> Any:
 
 
 @mutant("a copy is looked for behind the highest number, also if no segment has it", "syncs")
-def behind_no_segment() -> Any:
+@contextmanager
+def behind_no_segment() -> Iterator[None]:
     def make(right: Any) -> Any:
         return lambda self: (self.newest_number, right(self)[1])
 
-    return replaced(StreamWriter, "next_item", make)
+    with without_lists(), replaced(StreamWriter, "next_item", make):
+        yield
 
 
 @mutant("an equal item that the same turn put before may be the copy", "full-queues")

@@ -64,6 +64,17 @@ def without_lists() -> Iterator[None]:
         yield
 
 
+def unlisted(make: Mutant) -> Mutant:
+    """Decorate a mutant that is found in histories without the lists of removals."""
+
+    @contextmanager
+    def both() -> Iterator[None]:
+        with without_lists(), make():
+            yield
+
+    return both
+
+
 @contextmanager
 def silent_during(owner: Any, name: str, verb: str) -> Iterator[None]:
     """Suppress the disk's `verb` while `owner.name` runs."""

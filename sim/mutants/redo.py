@@ -9,7 +9,7 @@ from msgspec import structs
 from staniel.journal.group_commit import GroupCommit
 from staniel.journal.redo import replay
 from staniel.journal.redo.log import RedoLog, RetireSegment
-from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
+from staniel.sim.mutants.queues import MUTANTS, mutant, replaced, unlisted
 
 __all__ = ["MUTANTS"]
 
@@ -53,6 +53,7 @@ def segment_is_not_safe() -> Any:
 
 
 @mutant("a file that is complete stays in the redo log as it was", "redo")
+@unlisted
 def complete_is_not_told() -> Any:
     def make(right: Any) -> Any:
         def complete(self: RedoLog, file: Any) -> None:

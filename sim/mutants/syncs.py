@@ -17,7 +17,7 @@ from staniel.journal.renewal import Renewal
 from staniel.journal.transfer_log import TransferLog
 from staniel.queues.registry import Queues
 from staniel.queues.stream.queue import StreamQueue
-from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
+from staniel.sim.mutants.queues import MUTANTS, mutant, replaced, unlisted
 
 
 @contextmanager
@@ -83,6 +83,7 @@ def full_in_rotation() -> Any:
 
 
 @mutant("a sync of intents without room is tried again", "kinds-of-syncs")
+@unlisted
 def full_in_intents() -> Any:
     return lenient_during(TransferLog, "write_and_sync")
 

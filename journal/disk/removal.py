@@ -1,4 +1,4 @@
-"""The removal of files as a group: the list of their names, and the removal of a deleted queue's files. If the system
+"""The removal of journal files: the list of their names, and the removal of a deleted queue's files. If the system
 refuses that now, it is tried again later.
 """
 
@@ -19,17 +19,18 @@ LIST_HEAD_BYTES = len(LIST_MAGIC) + 4
 
 
 class RemovalList:
-    """The list of a queue's files that are being removed as a group, because another file has replaced them.
+    """The list of files that are being removed: those of a deleted queue or reader, those that a pack has replaced, and
+    segments that were read. `name`: of the list; one removal at a time may use it.
 
     It is durable before the first of them is removed. A killed process may have removed some in the page cache alone,
     and if the sync at the next start fails, no later sync covers these removals. The renewal after that finds the names
-    in the list and removes them again; otherwise a power cut could bring the files back when the other file does not
-    replace them any more. A list without a removal does no harm.
+    in the list and removes them again; otherwise a power cut could bring the files back later, when nothing says any
+    more that they count for nothing. A list without a removal does no harm.
     """
 
-    def __init__(self, fs: Fs, folder: str, queue: str) -> None:
+    def __init__(self, fs: Fs, folder: str, name: str) -> None:
         self._fs = fs
-        self._path = f"{folder}/{LIST_FOLDER}/{queue}{LIST_SUFFIX}"
+        self._path = f"{folder}/{LIST_FOLDER}/{name}{LIST_SUFFIX}"
 
     def write(self, names: Iterable[str]) -> None:
         """Make `names` the list, durably. If the system refuses that, the files are removed without a list: it must be

@@ -7,7 +7,7 @@
 | `NAME.<ms>.pack` | a pack: replaces every sealed file up to that number | renamed `NAME.<ms>` when they are removed |
 | `NAME~~<ms>` | unfinished: a pack, or a new current file | renamed when it is synced; removed at start |
 | `.staniel/segments/NAME.<ms>` | the sidecar of a sealed file: its effect, an index, checksums | its file goes |
-| `.staniel/segments/NAME.removed` | the names of files that a pack has replaced | their removal is durable |
+| `.staniel/segments/NAME.removed` | the names of files that are being removed | their removal is durable |
 
 records.py has the opcodes and the decoder of all records, encoder.py writes records, replay.py rebuilds a queue from
 them, trace.py follows single items. files.py has the names, log.py one queue's journal, segments.py its files in order,

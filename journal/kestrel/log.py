@@ -450,7 +450,7 @@ class Log(Journal):
             remove_sidecars(self.fs, self.folder, self.files_through(self.segments.sealed[-1]))
             left = self._remove_all()
         else:
-            FileRemoval(self.fs, self.folder, self.name, [self.path.rpartition("/")[2]], "").carry_out()
+            FileRemoval(self.fs, self.folder, self.name, [self.name], "").carry_out()
         self._pending.clear()
         self._counted = self._counted_bytes = 0
         self.group.forget(self)

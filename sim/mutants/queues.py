@@ -54,22 +54,16 @@ def replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None
         setattr(owner, name, right)
 
 
-@contextmanager
-def without_lists() -> Iterator[None]:
-    """Leave out the lists of removals: their steps and syncs cover what some broken rules would lose."""
-    with (
-        replaced(RemovalList, "write", lambda right: lambda self, names: None),
-        replaced(RemovalList, "drop", lambda right: lambda self: None),
-    ):
-        yield
-
-
 def unlisted(make: Mutant) -> Mutant:
-    """Decorate a mutant that is found in histories without the lists of removals."""
+    """Leave out the lists of removals within a mutant: their steps and syncs would cover what the broken rule loses."""
 
     @contextmanager
     def both() -> Iterator[None]:
-        with without_lists(), make():
+        with (
+            replaced(RemovalList, "write", lambda right: lambda self, names: None),
+            replaced(RemovalList, "drop", lambda right: lambda self: None),
+            make(),
+        ):
             yield
 
     return both

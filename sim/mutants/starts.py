@@ -22,7 +22,7 @@ from staniel.journal.spool import Spool
 from staniel.journal.workq import files as workq_files
 from staniel.journal.workq import records as workq_records
 from staniel.journal.workq.layout import NS_A_SECOND
-from staniel.sim.mutants.queues import MUTANTS, mutant, replaced, without_lists
+from staniel.sim.mutants.queues import MUTANTS, mutant, replaced, unlisted
 
 
 @mutant("flags whose item is cut off are taken for the number of a transaction", "hub-torn-groups")
@@ -107,6 +107,7 @@ def numbers_in_redo_log_used_again() -> Any:
 
 
 @mutant("what a killed process has removed counts as gone from the disk", "killed-then-cut")
+@unlisted
 @contextmanager
 def absence_believed() -> Iterator[None]:
     """Let recovery not sync the names that it finds, as if missing sidecars needed no sync."""
@@ -128,7 +129,6 @@ def absence_believed() -> Iterator[None]:
         install.finish_pack(self._fs, self._folder, pack, sealed, self._covered)
 
     with (
-        without_lists(),
         replaced(Spool, "_settle_names", lambda right: lambda self: None),
         replaced(install, "remove_sidecars", lambda right: sync_if_removed),
         replaced(install.InstallPack, "work", lambda right: work),

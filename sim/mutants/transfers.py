@@ -19,7 +19,7 @@ from staniel.protocol.text.replies import TextReplies
 from staniel.protocol.text.requests import TextPut
 from staniel.queues.item import Item
 from staniel.queues.transfer_recovery import set_aside_found
-from staniel.sim.mutants.queues import MUTANTS, mutant, replaced, without_lists
+from staniel.sim.mutants.queues import MUTANTS, mutant, replaced, unlisted
 
 TRANSFER_FIELDS = ("source", "taken", "reason", "target", "left_ms", "destination")
 
@@ -59,13 +59,12 @@ def copy_anywhere() -> Any:
 
 
 @mutant("a copy is looked for behind the highest number, also if no segment has it", "syncs")
-@contextmanager
-def behind_no_segment() -> Iterator[None]:
+@unlisted
+def behind_no_segment() -> Any:
     def make(right: Any) -> Any:
         return lambda self: (self.newest_number, right(self)[1])
 
-    with without_lists(), replaced(StreamWriter, "next_item", make):
-        yield
+    return replaced(StreamWriter, "next_item", make)
 
 
 @mutant("an equal item that the same turn put before may be the copy", "full-queues")

@@ -350,9 +350,10 @@ class Node:
         match effect:
             case Persist(entries):
                 self.write_entries(entries)
-            case Connect() | Apply() | WritePiece() if self.is_full:
-                if not isinstance(effect, Connect):
-                    self.kill()
+            case Connect() if self.is_full:
+                pass
+            case Apply() | WritePiece() if self.is_full:
+                self.kill()
             case Sync(number):
                 self.syncs.append(RunningSync(number, len(self.disk), dict(self.files)))
             case Send(connection, message):

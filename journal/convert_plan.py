@@ -15,6 +15,7 @@ from msgspec import Struct, structs
 
 from staniel.journal.disk.fs import Fs
 from staniel.journal.disk.quarantine import UNDECODABLE, quarantine
+from staniel.journal.disk.removal import RemovalList
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.install import remove_sidecars
@@ -23,6 +24,7 @@ from staniel.queues.names import family_of
 
 FOLDER = "convert"  # in the own folder: new files that are not moved in yet
 PLAN_BYTES_MAX = 16 << 20
+LIST_NAME = "conversion plan"  # with a blank, which no queue's name has
 UNREADABLE = (
     "the plan of its conversion to another format cannot be read: move its old files back from .staniel/aside.*, or its"
     " new ones from .staniel/convert, then remove .staniel/convert.plan and start again"
@@ -82,10 +84,13 @@ def carry_out(fs: Fs, folder: str, own: str, *, keeps_plan: bool = False) -> Unr
         replace_file(fs, path, encode(plan))
     fs.make_folder(plan.aside)
     remove_sidecars(fs, folder, plan.old)  # of files that are gone, a start would report the items as lost
+    removal_list = RemovalList(fs, folder, LIST_NAME)
+    removal_list.write(plan.old)
     _move(fs, folder, plan.aside, plan.old)
     _move(fs, f"{own}/{FOLDER}", folder, plan.new)
     if not keeps_plan:
         remove_plan(fs, own)
+        removal_list.drop()
     return None
 
 

@@ -101,7 +101,7 @@ class FailedSyncMarker:
         in_doubt = self._fs.changed_names(), self._fs.unsynced_files()
         if in_doubt == self._said:
             return
-        lines = _lines(*in_doubt, is_whole=self.is_complete)
+        lines = _lines(*in_doubt, is_whole=self.is_complete and not self._fs.has_dropped)
         with suppress(OSError):
             if not self.exists:
                 lines.insert(0, False)

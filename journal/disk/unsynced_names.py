@@ -142,6 +142,8 @@ class UnsyncedNames:
         self._shadowed: dict[NamedFile, None] = {}
         """Open files whose path has been opened once more since. They are in `_open` again when that file is closed."""
         self._unsynced: dict[str, int] = {}  # files that were closed with bytes that no sync has covered
+        self.has_dropped = False
+        """True once a note was dropped: the notes are not the whole list any more."""
         self._steps = 0
         self._to_look_at: list[str] = []
         self._changing: set[str] = set()
@@ -372,3 +374,4 @@ class UnsyncedNames:
         notes[path] = self._steps
         if len(notes) > NAMES_MAX:
             del notes[next(iter(notes))]
+            self.has_dropped = True

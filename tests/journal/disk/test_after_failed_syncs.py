@@ -13,7 +13,7 @@ from staniel.journal.disk.failed_sync import (
     RenewalGroup,
     SuspectPaths,
 )
-from staniel.journal.disk.unsynced_names import UnsyncedNames
+from staniel.journal.disk.unsynced_names import NAMES_MAX, UnsyncedNames
 from staniel.journal.group_commit import JournalFailure
 from staniel.journal.spool import SpoolError
 from staniel.sim.disk.disk import Disk, PowerCut
@@ -178,6 +178,21 @@ def test_there_is_room_for_the_mark_on_a_full_disk(with_room: bool) -> None:
     mark = failed_sync.read()
     assert mark.is_torn is not with_room
     assert with_room is (mark.names.keys() >= {*made})
+
+
+def test_a_mark_is_not_whole_once_notes_were_dropped() -> None:
+    disk = Disk()
+    names = UnsyncedNames(disk)
+    names.make_folder("s")
+    failed_sync = FailedSyncMarker(names, "s/mark")
+    failed_sync.is_complete = True
+    for number in range(NAMES_MAX + 1):
+        names.append(f"s/{number}").close()
+    disk.fail("sync_folder", "s", errno.EIO)
+    with pytest.raises(JournalFailure):
+        names.sync_folder("s")
+    mark = failed_sync.read()
+    assert "s/0" not in mark.names and mark.is_torn
 
 
 def test_room_is_kept_again_once_a_mark_is_lowered_and_the_mark_of_a_start_that_knows_little_is_torn() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
+from staniel.journal.disk.fs import JournalFailure
 from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.libkestrel.records import DATA_BYTES_MAX
 from staniel.journal.spool import Spool
@@ -114,6 +117,35 @@ def test_the_power_may_fail_at_any_step_of_a_conversion(source: Format) -> None:
             break
         steps += 1
     assert steps > 15
+
+
+@pytest.mark.parametrize("source", list(Format))
+def test_a_kill_amid_a_conversion_a_failed_sync_and_a_power_cut_bring_no_old_file_back(source: Format) -> None:
+    start = used(source)
+    before = held(start, source)
+    steps = failures = 0
+    while True:
+        disk = start.crash(Crash.KEEP)
+        spool = Spool(disk, "s")
+        disk.stop_at = len(disk.log) + steps
+        try:
+            Conversion(spool, "q", START_MS + 10_000, lambda *_: None).run(OTHER[source])
+            break
+        except PowerCut:
+            steps += 1
+        for number in range(4):
+            left = disk.fork()
+            left.fail("sync_folder", "s", errno.EIO, after=number)
+            try:
+                World("", left)
+            except JournalFailure:
+                failures += 1
+            settle(World("", left.kill()))
+            for how in crashes(3):
+                found = World("", left.crash(how))
+                now = {queue.name: [item.data for item in queue.line.items()] for queue in found.broker.queues}
+                assert now == before, (steps, number, how)
+    assert failures
 
 
 def test_a_start_carries_out_what_was_decided() -> None:

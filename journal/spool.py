@@ -27,7 +27,7 @@ from staniel.journal.disk.fs import (
 )
 from staniel.journal.disk.quarantine import quarantine, quarantine_entry
 from staniel.journal.disk.refusals import described, remedy
-from staniel.journal.disk.removal import Unremoved
+from staniel.journal.disk.removal import RemovalList, Unremoved
 from staniel.journal.disk.replace_file import Replacement, replace_file
 from staniel.journal.disk.unsynced_names import UnsyncedNames
 from staniel.journal.group_commit import GroupCommit
@@ -65,6 +65,7 @@ FORMAT_VERSION = UNUSED
 LATER = re.compile(r"staniel-spool ([0-9]{1,9})( .*)?")
 FORMATS_MAX = 2  # UNUSED and IN_USE
 MARK = "failed_sync"
+ASIDE_LIST = "set aside"  # with a blank, which no queue's name has
 LOCK = "lock"
 OWN_FILES = (
     MARK,
@@ -442,10 +443,13 @@ class Spool:
         aside = f"{self.own}/aside.{now_ms}"
         self.fs.make_folder(aside)
         remove_sidecars(self.fs, self.folder, files.names())
+        removal_list = RemovalList(self.fs, self.folder, ASIDE_LIST)
+        removal_list.write(files.names())
         for name in files.names():
             self.fs.rename(f"{self.folder}/{name}", f"{aside}/{name}")
         self.fs.sync_folder(aside)
         self.fs.sync_folder(self.folder)
+        removal_list.drop()
         return aside
 
     def recover(

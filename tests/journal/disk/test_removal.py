@@ -5,6 +5,7 @@ Their names are listed meanwhile.
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 
 import pytest
 
@@ -72,9 +73,17 @@ def test_a_refused_removal_goes_on_where_it_stopped(name: str) -> None:
     assert names(disk.crash(Crash.DROP)) == []
 
 
-def test_the_names_of_files_that_a_power_cut_could_bring_back_are_listed_durably() -> None:
+def set_files_aside(disk: Disk) -> None:
+    spool = Spool(disk, "s")
+    spool.set_aside(spool.listing().kestrel["q"], 1)
+
+
+@pytest.mark.parametrize("remove", [carry_out, set_files_aside])
+def test_the_names_of_files_that_a_power_cut_could_bring_back_are_listed_durably(
+    remove: Callable[[Disk], None],
+) -> None:
     could_come_back = 0
-    for _, disk in cut_at_each_step(with_files(), carry_out):
+    for _, disk in cut_at_each_step(with_files(), remove):
         after = disk.crash(Crash.DROP)
         for name in {*names(after)} - {*names(disk)}:
             assert name in listed_names(after, "s")

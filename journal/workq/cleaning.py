@@ -285,18 +285,26 @@ class Rewrite:
             self.abandon()
             return
         self.is_read = True
-        if self._dropped:
+        if self._is_replaced:
             # A dropped record may belong to a job whose end is not synced yet. If a power cut lost the end, the job
             # would return to its state before that record. With sync "always" the group syncs the end with the same
             # request.
             yield from self._sync(file if log.sync_ms == SYNC_ALWAYS else self._with_log(file))
-        if self._dropped and self._kept:
+        if self._is_replaced:
             fs.rename(self._successor, self._path)
             self._file = None
             file.close()
         else:
             self.abandon()
         yield from self._finish_segment(size)
+
+    @property
+    def _is_replaced(self) -> bool:
+        """True if the successor takes the segment's place, also if the segment is removed then. What a killed process
+        has removed in the page cache alone can come back much later, if a sync fails (see failed_sync.py): that must be
+        a segment without records.
+        """
+        return bool(self._dropped) or not self._kept
 
     def abandon(self) -> None:
         """Remove the successor. The segment stays as it is. Raises OSError."""
@@ -369,12 +377,7 @@ class Rewrite:
     def _finish_segment(self, size: int) -> Generator[None]:
         """Update what is known of the segment, and make the change durable before a newer segment is touched."""
         segment, log = self.segment, self.log
-        if not self._kept:
-            log.fs.remove(self._path)
-            del log.segments[segment.number]
-            self.is_removed = True
-            self.freed_bytes = segment.size
-        elif self._dropped:
+        if self._is_replaced:
             self.freed_bytes = segment.size - size
             segment.size, segment.corrupt_ranges, segment.invalid_records = size, 0, 0
         segment.adds -= self._adds_dropped
@@ -382,8 +385,13 @@ class Rewrite:
         segment.limits_ms = self._limits_ms
         segment.due_ms = self._limits_ms // self._limits if self._limits else 0
         assert segment.dead >= 0
-        if self._dropped or self.is_removed:
+        if self._is_replaced:
             yield from self._sync(SyncCall(lambda: log.fs.sync_folder(log.folder)))
+        if not self._kept:
+            log.fs.remove(self._path)
+            del log.segments[segment.number]
+            self.is_removed = True
+            self.freed_bytes += size
         self.is_complete = True
 
     def _sync(self, file: File) -> Generator[None]:

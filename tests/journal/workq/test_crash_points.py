@@ -4,10 +4,13 @@ answered for is lost, none comes back, none is leased twice.
 
 from __future__ import annotations
 
+import errno
+from itertools import product
 from random import Random
 
 import pytest
 
+from staniel.journal.disk.fs import JournalFailure
 from staniel.sim.disk.durable import Crash
 from tests.support.job_world import LOG
 from tests.support.workq_log import (
@@ -69,6 +72,32 @@ def test_a_kill_at_every_step_loses_nothing_that_was_written() -> None:
         if script is not None:
             script.world.disk.kill()
             assert wrongs(script, Crash.KEEP) == [], stop_at
+
+
+def test_no_segment_that_a_killed_server_removed_comes_back_behind_a_failed_sync() -> None:
+    whole = Script()
+    everything(whole)
+    steps = [number for number, op in enumerate(whole.world.disk.log) if op.path.endswith(".log")]
+    removals = [number for number in steps if whole.world.disk.log[number].verb in ("remove", "rename")]
+    failures = 0
+    for stop_at, verb in product([number + 1 for number in removals], ("sync", "sync_folder", "sync_all")):
+        script = interrupted(everything, stop_at)
+        assert script is not None
+        disk = script.world.disk.kill()
+        disk.fail(verb, LOG, errno.EIO)
+        try:
+            script.world.again(disk).turn(20)
+        except JournalFailure:
+            failures += 1
+        script.world = script.world.again()
+        script.client = script.world.worker()
+        for number in range(20, 30):  # older segments are cleaned, with what they tell of the removed one's jobs
+            script.add(number)
+            script.delete(number)
+            script.wait(60)
+        script.wait(440)
+        assert wrongs(script, Crash.DROP) == [], (stop_at, verb)
+    assert failures
 
 
 def test_the_script_has_rotated_and_cleaned_and_the_original_reads_what_is_left() -> None:

@@ -380,7 +380,7 @@ def test_records_of_jobs_that_are_over_go_beside_a_segment_that_stays(
     world = JobWorld("cmdlog_seg_size = 50\ncmdlog_clean_int = 100")
     world.worker().adds(1)
     (first,) = world.segments()
-    world.disk.fail("remove", f"{LOG}/{first}", errno.EPERM, times=1 << 30)
+    world.disk.fail("rename", f"{LOG}/{first}", errno.EPERM, times=1 << 30)
     for each in range(2, 12):
         world.worker().adds(each)
         world.worker().asks(f"delete {job_id(each)}")

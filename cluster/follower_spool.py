@@ -11,6 +11,11 @@ before, so that a start after any accident continues from there, with the record
    there any more means that its change is done.
 3. A cut takes bytes that earlier records would need again. So all that came before is synced, and the place written,
    before it.
+4. After a failed sync the system shows names and bytes that no later sync writes, unless they are changed anew
+   (journal/disk/unsynced_names.py). An earlier process may have left any change behind the place so, and the place
+   itself. So a start writes the place once more, and does each change behind it anew, although it seems to be done: a
+   file or an empty folder is replaced by a new one, a removal repeated on a new empty file, a rename taken back and
+   repeated. No mark of the failed sync is needed for that.
 
 A file that is not as a record says it must be is an error: the spool is not the leader's, and must be repaired.
 """
@@ -46,6 +51,8 @@ from staniel.journal.redo.log import IN_USE
 FILE = "follower"
 OPEN_MAX = 256
 SINGLE_SYNCS_MAX = 4  # of files; more are synced by one call for the whole file system
+
+ALL = 1 << 63  # no record has such a number
 
 MAGIC = b"STNPLAC1"
 SLOT_BYTES = 4096  # a block of the disk: the two are never written together
@@ -94,7 +101,7 @@ def place_path(paths: SpoolPaths) -> str:
 
 
 def store_first_place(fs: UnsyncedNames, paths: SpoolPaths, place: Place) -> None:
-    """Store the place of files that have just been copied and synced. Raises OSError, JournalFailure."""
+    """Store the place of files that are synced and have none. Raises OSError, JournalFailure."""
     _create_place_file(fs, place_path(paths))
     region = fs.overwrite(place_path(paths))
     try:
@@ -106,17 +113,31 @@ def store_first_place(fs: UnsyncedNames, paths: SpoolPaths, place: Place) -> Non
 
 def forget_place(fs: Fs, paths: SpoolPaths) -> None:
     """Remove the place, durably: from here on the files change without it. A member does so before it leads, and before
-    its files are copied. Raises OSError, JournalFailure.
+    its files are copied. A place that is not there is removed anew, because a process whose sync failed may have
+    removed it in the cache alone. Raises OSError, JournalFailure.
     """
     with suppress(*MISSING):
+        if not is_there(fs, place_path(paths)):
+            fs.append(place_path(paths)).close()
         fs.remove(place_path(paths))
-    with suppress(*MISSING):
         fs.sync_folder(paths.own)
+
+
+def has_place(fs: Fs, paths: SpoolPaths) -> bool:
+    """Tell whether the files have a place. A power cut while it is first stored, or forgotten, may leave a file that
+    is empty or has zeros.
+    """
+    try:
+        return bool(fs.read(place_path(paths), 0, 2 * SLOT_BYTES).strip(b"\0"))
+    except MISSING:
+        return False
 
 
 def _create_place_file(fs: UnsyncedNames, path: str) -> None:
     own = path.rpartition("/")[0]
     fs.make_folder(own)
+    with suppress(*MISSING):
+        fs.remove(path)  # it has no place, and may have its name in the cache alone
     fs.fill(path, 2 * SLOT_BYTES)
     fs.sync_folder(own)
 
@@ -125,10 +146,13 @@ class PlaceFile:
     """The file with the place: two slots that are written in turn, so that a power cut leaves one of them."""
 
     def __init__(self, fs: UnsyncedNames, paths: SpoolPaths) -> None:
-        """Open the file. Raises OSError, SpoolDiffers if there is none and the spool has files."""
+        """Open the file. The place is written once more, over itself, because an earlier process may have failed to
+        sync it: either that changes nothing on the disk, or nothing has been done that depends on it. Raises OSError,
+        JournalFailure, SpoolDiffers if there is no place and the spool has files.
+        """
         self._fs = fs
         self._path = place_path(paths)
-        stored = self._read()
+        known = stored = self._read()
         if stored is None:
             if paths.replicated_files(fs):
                 raise SpoolDiffers(f"{paths.folder} has files, and no place in a stream: {self._path} is missing")
@@ -136,6 +160,8 @@ class PlaceFile:
             _create_place_file(fs, self._path)
         self.stored = stored
         self._region: Region = fs.overwrite(self._path)
+        if known is not None:
+            self._write(known)
 
     def _read(self) -> _StoredPlace | None:
         """Return what is stored; None if nothing ever was. Raises OSError, SpoolDiffers."""
@@ -152,9 +178,12 @@ class PlaceFile:
     def store(self, place: Place, done: int = 0, begun: int = 0, *, is_clean: bool = False) -> None:
         """Make this the durable place. Raises OSError, JournalFailure."""
         new = _StoredPlace(self.stored.serial + 1, place, done, begun, is_clean)
-        self._region.stage(new.serial % 2 * SLOT_BYTES, new.encode().ljust(SLOT_BYTES, b"\0"))
-        self._fs.guard(self._region.sync)
+        self._write(new)
         self.stored = new
+
+    def _write(self, stored: _StoredPlace) -> None:
+        self._region.stage(stored.serial % 2 * SLOT_BYTES, stored.encode().ljust(SLOT_BYTES, b"\0"))
+        self._fs.guard(self._region.sync)
 
     def close(self) -> None:
         self._region.close()
@@ -165,8 +194,12 @@ class FollowerSpool:
     JournalFailure or SpoolDiffers nothing more may be applied.
     """
 
-    def __init__(self, fs: Fs, paths: SpoolPaths) -> None:
-        """Open the spool where the last run has left it. Raises OSError, JournalFailure, SpoolDiffers."""
+    def __init__(self, fs: Fs, paths: SpoolPaths, repeated: int = ALL) -> None:
+        """Open the spool where the last run has left it. `repeated`: the last record that an earlier process may have
+        applied since the machine has started; records behind it need not be done anew. Raises OSError, JournalFailure,
+        SpoolDiffers.
+        """
+        self._repeated = repeated
         self._fs = UnsyncedNames(fs)
         self._paths = paths
         self._refuse_redo_log()
@@ -175,8 +208,9 @@ class FollowerSpool:
         self.last = stored.place
         self._done = stored.done  # changes of the record behind `last`
         self._may_be_done = stored.done + stored.begun  # up to here, changes of names may be done
-        self._is_exact = stored.is_clean  # no file has bytes behind its records
+        self._is_exact = stored.is_clean  # no file has bytes behind its records, nor a name that may not be durable
         self._touched: set[str] = set()  # files that have none, if the others may have some
+        self._renewed: set[str] = set()  # folders whose names are durable, if those of others may not be
         self._open: OrderedDict[str, NamedFile] = OrderedDict()
         self._dirty: dict[str, NamedFile] = {}
         self._folders: dict[str, None] = {}  # with unsynced names
@@ -220,7 +254,8 @@ class FollowerSpool:
     def close(self) -> None:
         """Sync, and close all files. Raises OSError, JournalFailure."""
         self.sync()
-        self._file.store(self.last, self._done, is_clean=True)
+        if self._is_exact:  # else files may have what earlier runs have written, of records that this one had not
+            self._file.store(self.last, self._done, is_clean=True)
         for name in list(self._open):
             self._close(name)
         self._file.close()
@@ -250,6 +285,9 @@ class FollowerSpool:
             group.append(change)
         may_be_done = self._may_be_done
         self._sync_files()
+        for number, change in enumerate(group, self._done):
+            if isinstance(change, FileRenamed) and number >= may_be_done:
+                self._make_folder(change.new)
         self._store(len(group))
         self._may_be_done = max(may_be_done, self._done + len(group))
         for number, change in enumerate(group, self._done):
@@ -270,8 +308,8 @@ class FollowerSpool:
                 raise SpoolDiffers(f"{path} is missing: the leader has {'renamed' if len(names) > 1 else 'removed'} it")
             if isinstance(change, FileRenamed) and not is_there(self._fs, self._paths.path_of(change.new)):
                 raise SpoolDiffers(f"{path} is missing, and so is {change.new}, which it was renamed to")
-        elif isinstance(change, FileRenamed):
-            self._make_folder(change.new)
+            self._undo_name(change)
+        if isinstance(change, FileRenamed):
             self._fs.rename(path, self._paths.path_of(change.new))
         else:
             self._fs.remove(path)
@@ -281,13 +319,28 @@ class FollowerSpool:
             self._touched.add(change.new)
         self._touched.discard(name)
 
+    def _undo_name(self, change: FileRenamed | FileRemoved) -> None:
+        """Take back a change of a name that seems to be done, so that it can be done anew. An empty file in place of a
+        removed one does as well.
+        """
+        path = self._paths.path_of(change.name)
+        if isinstance(change, FileRenamed):
+            self._fs.rename(self._paths.path_of(change.new), path)
+        else:
+            self._fs.append(path).close()
+
     def _drop_sidecar(self, name: str) -> None:
-        """Remove the index that this server made of a sealed file when it led."""
-        if "/" not in name:
-            path = sidecar_path(self._paths.folder, name)
-            with suppress(FileNotFoundError, NotADirectoryError):
-                self._fs.remove(path)
-                self._fs.sync_folder(path.rpartition("/")[0])
+        """Remove the index that this server made of a sealed file when it led. It is gone durably before the place is
+        behind the change of the file.
+        """
+        if "/" in name:
+            return
+        path = sidecar_path(self._paths.folder, name)
+        with suppress(*MISSING):
+            if not self._is_exact and self.last.number < self._repeated and not is_there(self._fs, path):
+                self._fs.append(path).close()  # an earlier process may have removed it in the cache alone
+            self._fs.remove(path)
+            self._folders[path.rpartition("/")[0]] = None
 
     # data
 
@@ -307,6 +360,10 @@ class FollowerSpool:
     def _create(self, name: str) -> None:
         self._make_folder(name)
         self._drop_sidecar(name)
+        if not self._is_exact and name not in self._touched:
+            with suppress(*MISSING):
+                self._fs.remove(self._paths.path_of(name))
+            self._touched.add(name)
         file = self._opened(name)
         if file.size:
             self._cut_behind(name, file, 0)
@@ -373,8 +430,18 @@ class FollowerSpool:
             file.close()
 
     def _make_folder(self, name: str) -> None:
-        if "/" in name:
-            self._fs.make_folder(self._folder_of(name))
+        """Make the folder of a new name, durably. All changes of names before are synced: if no file is seen in it, it
+        has none, and may be replaced.
+        """
+        folder = self._folder_of(name)
+        if "/" not in name or folder in self._renewed:
+            return
+        self._fs.make_folder(folder)
+        if not self._is_exact and folder.startswith(f"{self._paths.own}/") and not self._fs.list(folder):
+            self._fs.make_folder(f"{folder}.new")
+            self._fs.rename(f"{folder}.new", folder)
+            self._fs.sync_folder(folder.rpartition("/")[0])
+        self._renewed.add(folder)
 
     def _folder_of(self, name: str) -> str:
         return self._paths.path_of(name).rpartition("/")[0]

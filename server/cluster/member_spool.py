@@ -9,14 +9,14 @@ from staniel.cluster.follower_spool import (
     FollowerSpool,
     SpoolDiffers,
     forget_place,
-    place_path,
+    has_place,
     store_first_place,
 )
 from staniel.cluster.places import Place
 from staniel.cluster.spool_changes import BadRecord
 from staniel.cluster.spool_names import SpoolPaths
 from staniel.cluster.stream import Record, RecordKind
-from staniel.journal.disk.fs import Fs, is_there
+from staniel.journal.disk.fs import Fs
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.disk.unsynced_names import UnsyncedNames
 from staniel.server.cluster.copying import CopyTarget, SpoolSums, drop_cache
@@ -61,7 +61,7 @@ class MemberSpool:
         if has_led(self._fs, self._paths, kept) or (not kept.cluster_id and self.has_items):
             self._is_own = True
             return
-        self._followed = FollowerSpool(self._fs, self._paths)
+        self._followed = FollowerSpool(self._fs, self._paths, kept.stream.last.number)
 
     def apply(self, records: list[Record]) -> None:
         """Apply records, but for those that the files have."""
@@ -149,7 +149,7 @@ def has_led(fs: Fs, paths: SpoolPaths, kept: Kept) -> bool:
     ended before it noted that it leads, has no record.
     """
     has_begun = kept.stream.last == WITH_ITEMS
-    return (is_ahead(kept) or has_begun) and not is_there(fs, place_path(paths))
+    return (is_ahead(kept) or has_begun) and not has_place(fs, paths)
 
 
 def changes_of(record: Record) -> bytes:

@@ -16,16 +16,17 @@ from hashlib import blake2b
 
 from msgspec import Struct
 
-from staniel.cluster.follower_spool import forget_place, store_first_place
+from staniel.cluster.follower_spool import forget_place, replace_empty_folder, store_first_place
 from staniel.cluster.places import Place
 from staniel.cluster.spool_names import SpoolPaths, is_replicated
-from staniel.journal.disk.fs import File, Fs, write_whole
+from staniel.journal.disk.fs import MISSING, File, Fs, write_whole
 from staniel.journal.disk.unsynced_names import UnsyncedNames
 from staniel.journal.kestrel.files import OWN_FOLDER, sidecar_folder
 from staniel.journal.spool_listing import HELD, JOBS_HELD
 
 CHUNK_BYTES = 1 << 20
 SUM_BYTES = 16
+OTHER_NAMES = (".new", "~~1", "~~2")  # suffixes of names that a file may have for a moment
 SUMS_MAX = 4096  # in one part of a file: 64 KiB, so that a message takes it
 
 
@@ -198,10 +199,31 @@ class SpoolCopy:
         for name in plan.removals:
             with suppress(FileNotFoundError):
                 self._fs.remove(paths.path_of(name))
+        self._renew_names()
+        for folder in {paths.path_of(part.name).rpartition("/")[0] for part in plan.parts}:
+            self._fs.make_folder(folder)
+            if folder.startswith(f"{paths.own}/") and not self._fs.list(folder):
+                replace_empty_folder(self._fs, folder)
         for part in plan.parts:
-            self._fs.make_folder(paths.path_of(part.name).rpartition("/")[0])
             if self._open(part.name).size > part.at:
                 self._fs.truncate(paths.path_of(part.name), part.at)
+
+    def _renew_names(self) -> None:
+        """Give the files that stay their names anew. After a failed sync a file may have its name in the cache alone,
+        and no sync of the copy would write it. A file that a power cut leaves under the other name is removed by the
+        copy that is begun then.
+        """
+        names = {*self._paths.replicated_files(self._fs)}
+        for name in sorted(names):
+            path, part = self._paths.path_of(name), self._parts.get(name)
+            if part is not None and not part.at:
+                self._fs.remove(path)
+                continue
+            others = (f"{name}{suffix}" for suffix in OTHER_NAMES)
+            other = next((other for other in others if is_replicated(other) and other not in names), "")
+            if other:
+                self._fs.rename(path, self._paths.path_of(other))
+                self._fs.rename(self._paths.path_of(other), path)
 
     def write(self, name: str, at: int, data: bytes) -> None:
         """Write a piece of a file behind the ones before. Raises BadPlan, OSError, JournalFailure."""
@@ -236,9 +258,11 @@ class SpoolCopy:
             self._file = None
 
     def _remove_sidecars(self) -> None:
-        """Remove the indexes of files that are about to change; the next start makes others."""
+        """Remove the indexes of files that are about to change; the next start makes others. Those that an earlier
+        process may have removed in the cache alone go with their folder.
+        """
         folder = sidecar_folder(self._paths.folder)
-        with suppress(FileNotFoundError, NotADirectoryError):
+        with suppress(*MISSING):
             for name, _ in self._fs.list(folder):
                 self._fs.remove(f"{folder}/{name}")
-            self._fs.sync_folder(folder)
+            replace_empty_folder(self._fs, folder)

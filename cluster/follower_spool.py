@@ -133,6 +133,15 @@ def has_place(fs: Fs, paths: SpoolPaths) -> bool:
         return False
 
 
+def replace_empty_folder(fs: Fs, folder: str) -> None:
+    """Replace a folder in which no name is seen by a new one, durably. Names that it may still have on the disk are
+    gone then. Raises OSError, JournalFailure.
+    """
+    fs.make_folder(f"{folder}.new")
+    fs.rename(f"{folder}.new", folder)
+    fs.sync_folder(folder.rpartition("/")[0])
+
+
 def _create_place_file(fs: UnsyncedNames, path: str) -> None:
     own = path.rpartition("/")[0]
     fs.make_folder(own)
@@ -219,6 +228,11 @@ class FollowerSpool:
     def durable(self) -> Place:
         """The record up to which all are durable in files."""
         return self._file.stored.place
+
+    @property
+    def has_begun_names(self) -> bool:
+        """True if changes of names in the record behind `last` were begun, and may be done in the cache alone."""
+        return self._may_be_done > self._done
 
     def apply(self, place: Place, record: bytes) -> Applied:
         """Apply a record, unless the files have it, or it cannot be the next one; an empty one changes nothing. If the
@@ -438,9 +452,7 @@ class FollowerSpool:
             return
         self._fs.make_folder(folder)
         if not self._is_exact and folder.startswith(f"{self._paths.own}/") and not self._fs.list(folder):
-            self._fs.make_folder(f"{folder}.new")
-            self._fs.rename(f"{folder}.new", folder)
-            self._fs.sync_folder(folder.rpartition("/")[0])
+            replace_empty_folder(self._fs, folder)
         self._renewed.add(folder)
 
     def _folder_of(self, name: str) -> str:

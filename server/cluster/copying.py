@@ -204,6 +204,8 @@ class CopyTarget:
                 if self._place is None:
                     raise BadPlan("the copy does not say its place")
                 self._begin_copy().end_copy(self._place)
+                remove_all(self._fs, [f"{self._paths.own}/{FAILED_SYNC}"])
+                self._fs.sync_folder(self._paths.own)
                 self.is_complete = True
 
     def _begin_copy(self) -> SpoolCopy:
@@ -284,10 +286,10 @@ def drop_cache(path: str) -> None:
 
 
 def drop_own_log(fs: Fs, paths: SpoolPaths) -> None:
-    """Remove this server's redo log and its mark of failed syncs: they are about files that are replaced. Raises
-    OSError.
+    """Remove this server's redo log: it is about files that are replaced. The mark of failed syncs stays until they
+    are, so that a copy that is begun anew takes all files, too. Raises OSError.
     """
-    remove_all(fs, [f"{paths.own}/{name}" for name in ("version", "redo.0", "redo.1", FAILED_SYNC)])
+    remove_all(fs, [f"{paths.own}/{name}" for name in ("version", "redo.0", "redo.1")])
     fs.sync_folder(paths.own)
 
 

@@ -61,7 +61,9 @@ class MemberSpool:
         if has_led(self._fs, self._paths, kept) or (not kept.cluster_id and self.has_items):
             self._is_own = True
             return
-        self._followed = FollowerSpool(self._fs, self._paths, kept.stream.last.number)
+        self._followed = followed = FollowerSpool(self._fs, self._paths, kept.stream.last.number)
+        if followed.has_begun_names:  # a copy, which would make nothing of names that are not seen, must find them done
+            self.apply(list(kept.stream.behind(followed.last.number))[:1])
 
     def apply(self, records: list[Record]) -> None:
         """Apply records, but for those that the files have."""

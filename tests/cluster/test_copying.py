@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from random import Random
 
 import pytest
@@ -12,7 +13,7 @@ from staniel.cluster.follower_spool import FollowerSpool, SpoolDiffers
 from staniel.cluster.messages import PIECE_BYTES_MAX
 from staniel.cluster.places import Place
 from staniel.cluster.spool_names import SpoolPaths
-from staniel.journal.disk.fs import Fs
+from staniel.journal.disk.fs import Fs, JournalFailure, SyncFailed, is_there
 from staniel.server.cluster import copying
 from staniel.server.cluster.copying import CopySource, CopyTarget, SpoolSums, read_sums
 from staniel.sim.disk.disk import Disk, PowerCut
@@ -27,9 +28,16 @@ def ignore(path: str) -> None:
     """Keep what was read of a file."""
 
 
-def sums_of(fs: Fs) -> Sums:
+def sums_of(disk: Disk) -> Sums:
     """What a member tells of its files, in pieces that a message takes."""
-    sums, summing, is_last = Sums(), SpoolSums(fs, PATHS, ignore), False
+
+    def drop_cache(path: str) -> None:
+        inode = disk.inode_at(path)
+        assert inode is not None
+        if not inode.dirty:
+            inode.data = bytearray(inode.durable)
+
+    sums, summing, is_last = Sums(), SpoolSums(disk, PATHS, drop_cache), False
     while not is_last:
         piece, is_last = summing.next_piece()
         assert len(piece) <= PIECE_BYTES_MAX and read_sums(sums, piece)
@@ -46,7 +54,7 @@ def pieces_of(source: CopySource) -> list[bytes]:
     return pieces
 
 
-def copy(leader: Fs, member: Fs) -> int:
+def copy(leader: Fs, member: Disk) -> int:
     """Make the member's spool the leader's. Return how many bytes that took."""
     pieces = pieces_of(CopySource(leader, PATHS, "member-1", Place(1, 1), sums_of(member)))
     target = CopyTarget(member, PATHS)
@@ -236,3 +244,61 @@ def test_sums_that_are_none_or_too_many_are_refused(monkeypatch: pytest.MonkeyPa
     assert not read_sums(sums, b"\xc1") and not read_sums(sums, b"\x91\x01") and read_sums(sums, b"\x90")
     piece, _ = SpoolSums(spool_with({f"q{number}": b"x" for number in range(10)}), PATHS, ignore).next_piece()
     assert not read_sums(sums, piece)
+
+
+SYNCS = ("sync", "sync_folder", "sync_all")
+
+
+@pytest.mark.parametrize("verb", SYNCS)
+def test_a_copy_that_is_begun_anew_after_a_failed_sync_makes_the_names_of_the_first_one_durable(verb: str) -> None:
+    files = {"q": b"a" * 100, "r": b"", ".staniel/undo/7": b"u", ".staniel/keys/1": b""}
+    had = {"q": b"a" * 70}
+    for after in range(30):
+        member = spool_with(had)
+        member.fail(verb, "", errno.EIO, after=after)
+        try:
+            copy(spool_with(files), member)
+        except (JournalFailure, SyncFailed):
+            copy(spool_with(files), member.kill())
+        else:
+            break
+        left = member.crash(Crash.DROP)
+        assert contents(left, PATHS) == files and FollowerSpool(left, PATHS).last == (1, 1), after
+    assert after > 0
+
+
+def test_a_file_whose_name_is_in_the_cache_alone_is_kept_by_a_copy_that_has_nothing_to_write_to_it() -> None:
+    files = {"q": b"a" * 100, "r": b""}
+    member = empty_disk("s/.staniel")
+    for name, data in files.items():
+        write(member, name, data)
+        member.append(PATHS.path_of(name)).sync()
+    member.fail("sync_folder", "/s", errno.EIO)
+    with pytest.raises(OSError, match="Input/output"):
+        member.sync_folder("s")
+    assert copy(spool_with(files), member.kill()) < 200
+    assert contents(member.crash(Crash.DROP), PATHS) == files
+
+
+def test_an_index_that_was_removed_in_the_cache_alone_does_not_come_back_after_a_copy() -> None:
+    member, folder = spool_with({"q": b"a"}), "s/.staniel/segments"
+    write(member, ".staniel/segments/q.7", b"index")
+    member.sync_all("")
+    member.remove(f"{folder}/q.7")
+    member.fail("sync_folder", "/segments", errno.EIO)
+    with pytest.raises(OSError, match="Input/output"):
+        member.sync_folder(folder)
+    copy(spool_with({"q": b"a"}), member.kill())
+    assert member.crash(Crash.DROP).list(folder) == []
+
+
+def test_the_mark_of_a_failed_sync_stays_until_the_copy_is_complete() -> None:
+    files = {"q": b"a" * 100}
+    mark = "s/.staniel/failed_sync"
+    leader, member = spool_with(files), spool_with({**files, ".staniel/failed_sync": b""})
+    (piece,) = pieces_of(CopySource(leader, PATHS, "member-1", Place(1, 1), sums_of(member)))
+    member.fail("sync_all", "", errno.EIO)
+    with pytest.raises(JournalFailure):
+        CopyTarget(member, PATHS).write(piece)
+    assert is_there(member.kill(), mark)
+    assert copy(leader, member) > 100 and not is_there(member.crash(Crash.DROP), mark)

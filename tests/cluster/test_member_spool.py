@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from staniel.cluster.durable import ALL_FIXED, Fitness, Fixed, Joined, Promised
+from staniel.cluster.durable import ALL_FIXED, Appended, Created, Fitness, Fixed, Joined, Kept, Promised
 from staniel.cluster.follower_spool import FollowerSpool, SpoolDiffers
 from staniel.cluster.leader import LeaderState
+from staniel.cluster.spool_changes import FileCreated, FileRemoved, encode_changes
 from staniel.cluster.spool_names import SpoolPaths
-from staniel.cluster.stream import Record
+from staniel.cluster.stream import Record, RecordKind
+from staniel.journal.disk.fs import JournalFailure
 from staniel.journal.disk.os_fs import OsFs
 from staniel.server.cluster.driver import MustBeginAnew
 from staniel.server.cluster.member_file import MemberFile, is_ahead
 from staniel.server.cluster.member_spool import MemberSpool
-from tests.cluster.driven import CLUSTER, FOLLOWED, C, Process, key, write_member
+from staniel.sim.disk.durable import Crash
+from tests.cluster.driven import CLUSTER, FOLLOWED, B, C, Process, key, write_member
+from tests.cluster.spools import empty_disk
 
 
 @pytest.mark.parametrize("was_ahead", [False, True])
@@ -87,3 +92,20 @@ def test_a_member_that_died_before_it_led_has_its_last_records_applied_once_it_l
     spool.open()
     spool.become_leaders(records_of(paths))
     assert tmp_path.joinpath("q").read_bytes() == b"item"
+
+
+def test_a_removal_that_was_begun_is_done_when_the_files_are_opened() -> None:
+    """A copy may come next, which cannot see what was removed in the cache alone."""
+    disk, paths = empty_disk("s/.staniel"), SpoolPaths("s")
+    kept, changes = Kept(), ([FileCreated("q")], [FileRemoved("q")])
+    records = [Appended(1, number, RecordKind.CHANGE, *encode_changes(some)) for number, some in enumerate(changes, 1)]
+    for entry in (Created(B), Joined(CLUSTER, 0), *records, Fixed(2)):
+        assert kept.apply(entry)
+    spool = MemberSpool(disk, paths, kept)
+    spool.open()
+    spool.apply(list(kept.stream.behind(0))[:1])
+    disk.fail("sync_folder", "/s", errno.EIO, after=1)
+    with pytest.raises(JournalFailure):
+        spool.apply(list(kept.stream.behind(1)))
+    MemberSpool(disk.kill(), paths, kept).open()
+    assert paths.replicated_files(disk.crash(Crash.DROP)) == []

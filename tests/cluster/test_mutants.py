@@ -44,7 +44,7 @@ SEEDS = {
     "short_in_company": (24, "LOST"),
     "short_leader_followed": (2, "DIVERGED"),
     "led_by_word": (101018, "LOST"),
-    "place_of_a_leader": (0, "DIVERGED"),
+    "place_of_a_leader": (1, "DIVERGED"),
     "key_on_lease": (0, "TRUTH"),
     "match_by_length": (3, "STUCK"),
     "tail_kept": (33, "TRUTH"),

@@ -161,7 +161,7 @@ class PlaceFile:
         """
         self._fs = fs
         self._path = place_path(paths)
-        known = stored = self._read()
+        stored = self._read()
         if stored is None:
             if paths.replicated_files(fs):
                 raise SpoolDiffers(f"{paths.folder} has files, and no place in a stream: {self._path} is missing")
@@ -169,8 +169,7 @@ class PlaceFile:
             _create_place_file(fs, self._path)
         self.stored = stored
         self._region: Region = fs.overwrite(self._path)
-        if known is not None:
-            self._write(known)
+        self._write(stored)
 
     def _read(self) -> _StoredPlace | None:
         """Return what is stored; None if nothing ever was. Raises OSError, SpoolDiffers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -17,7 +18,8 @@ from staniel.journal.renewal import Renewal
 from staniel.journal.transfer_log import TransferLog
 from staniel.queues.registry import Queues
 from staniel.queues.stream.queue import StreamQueue
-from staniel.sim.mutants.queues import MUTANTS, mutant, replaced, unlisted
+from staniel.sim.disk.disk import Disk
+from staniel.sim.mutants.queues import MUTANTS, Mutant, mutant, replaced, unlisted
 
 
 @contextmanager
@@ -70,6 +72,26 @@ def lenient_during(owner: Any, name: str, *, whatever: bool = False, silent: boo
 
     with replaced(owner, name, outer), replaced(UnsyncedNames, "guard", guard), replaced(NamedFile, "sync", sync):
         yield
+
+
+def crowded(make: Mutant) -> Mutant:
+    """Let the disk have no room for the mark of a failed sync within a mutant, except the room that is kept for it."""
+
+    def filled(right: Any) -> Any:
+        def record_failure(self: FailedSyncMarker) -> None:
+            disk = self._fs.beneath
+            assert isinstance(disk, Disk)
+            disk.fail("write", "failed_sync", errno.ENOSPC, times=2)
+            right(self)
+
+        return record_failure
+
+    @contextmanager
+    def both() -> Iterator[None]:
+        with replaced(FailedSyncMarker, "record_failure", filled), make():
+            yield
+
+    return both
 
 
 @mutant("a sync without room in a rewrite counts as a full disk", "syncs")
@@ -137,6 +159,13 @@ def folder_ignored_at_creation() -> Any:
 @mutant("a failed sync leaves no mark", "syncs")
 def no_mark() -> Any:
     return replaced(FailedSyncMarker, "record_failure", lambda right: lambda self: None)
+
+
+@mutant("no room is kept for the mark of a failed sync", "new-queues")
+@unlisted
+@crowded
+def no_room_for_the_mark() -> Any:
+    return replaced(FailedSyncMarker, "set_room_aside", lambda right: lambda self: None)
 
 
 @mutant("a mark counts as whole before the start has synced what a killed process left", "names-in-doubt")

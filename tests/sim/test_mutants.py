@@ -57,6 +57,7 @@ FROM = {
     "a pack gets its last name though a file that it covers could not be removed": 38,
     "a pack forgets the files that the one before it could not remove": 1183,
     "stand-ins in front of the item that is read back count as lost": 39,
+    "no room is kept for the mark of a failed sync": 54,
     "a mark counts as whole before the start has synced what a killed process left": 1277,
     "a mark takes an earlier one that is left in its room for its beginning": 3003580,
     "a client that waits behind a delete is not told that it is done": 106,

@@ -113,4 +113,9 @@ def cut_not_indexed() -> Any:
     return replaced(StreamSegments, "cut", make)
 
 
+@mutant("segments of a deleted queue go before its reader's file says that all is read", "redo-last-files")
+def deleted_unread() -> Any:
+    return replaced(StreamJournal, "_is_confirmed_first", lambda right: lambda self, reader: False)
+
+
 __all__ = ["MUTANTS"]

@@ -32,6 +32,7 @@ from staniel.sim.mutants.syncs import MUTANTS as OF_SYNCS
 from staniel.sim.mutants.transfers import MUTANTS as OF_TRANSFERS
 from staniel.sim.mutants.undo import MUTANTS as OF_UNDO
 from staniel.sim.mutants.users import MUTANTS as OF_USERS
+from staniel.sim.power_cuts import states_of
 from staniel.sim.profiles import PROFILES
 from staniel.sim.run import run
 from staniel.sim.shrink import shrink
@@ -115,6 +116,8 @@ FROM = {
     "a queue goes without what has come since its items were written to the undo file": 12,
 }
 """Where to look first, as mutants.md has it: a matter of time alone."""
+TRACED = {"segments of a deleted queue go before its reader's file says that all is read": 94500009}
+"""Seeds that are found by cutting the power at each step (power_cuts.py)."""
 NO_MUTANT = re.compile(r"\b(Type|Attribute|Name|Import)Error\(")
 """A mutant that calls something by an old name breaks the server off, and not the rule."""
 assert OF_JOBS is OF_HUBS is OF_STREAMS is OF_PACKS is OF_REDO is OF_SETTINGS is OF_SYNCS is OF_TRANSFERS
@@ -122,7 +125,7 @@ assert OF_TRANSFERS is OF_UNDO is OF_LIMITS is OF_USERS is OF_STARTS is OF_EQUAL
 assert OF_CLOCKS is OF_DELAYS is OF_IDS is OF_KEYS is OF_REDRIVES is OF_SEVERAL is MUTANTS  # each file adds its own
 
 
-@pytest.mark.parametrize("what", MUTANTS)
+@pytest.mark.parametrize("what", [what for what in MUTANTS if what not in TRACED])
 def test_a_broken_rule_is_found(what: str) -> None:
     make, profile = MUTANTS[what]
     with make():
@@ -133,6 +136,14 @@ def test_a_broken_rule_is_found(what: str) -> None:
                 assert not NO_MUTANT.search(violation.why), f"the mutant does not fit the product: {violation}"
                 return
     raise AssertionError(f"not found with {SEEDS_MAX} seeds of {profile}: {what}")
+
+
+@pytest.mark.parametrize("what", TRACED)
+def test_a_broken_rule_is_found_by_cutting_the_power_at_each_step(what: str) -> None:
+    make, profile = MUTANTS[what]
+    with make():
+        violation = states_of(SeedPlan(TRACED[what], PROFILES[profile])).outcome.violation
+    assert violation is not None and not NO_MUTANT.search(violation.why), violation
 
 
 def test_the_document_lists_every_broken_rule_in_one_table() -> None:

@@ -16,10 +16,11 @@ from hashlib import blake2b
 
 from msgspec import Struct
 
-from staniel.cluster.follower_spool import forget_place, replace_empty_folder, store_first_place
+from staniel.cluster.follower_spool import forget_place, store_first_place
 from staniel.cluster.places import Place
 from staniel.cluster.spool_names import SpoolPaths, is_replicated
 from staniel.journal.disk.fs import MISSING, File, Fs, write_whole
+from staniel.journal.disk.replace_file import replace_empty_folder
 from staniel.journal.disk.unsynced_names import UnsyncedNames
 from staniel.journal.kestrel.files import OWN_FOLDER, sidecar_folder
 from staniel.journal.spool_listing import HELD, JOBS_HELD

@@ -44,6 +44,7 @@ from staniel.cluster.spool_changes import (
 )
 from staniel.cluster.spool_names import SpoolPaths
 from staniel.journal.disk.fs import MISSING, Fs, Region, is_there, write_whole
+from staniel.journal.disk.replace_file import replace_empty_folder
 from staniel.journal.disk.unsynced_names import NamedFile, UnsyncedNames
 from staniel.journal.kestrel.files import sidecar_path
 from staniel.journal.redo.log import IN_USE
@@ -131,15 +132,6 @@ def has_place(fs: Fs, paths: SpoolPaths) -> bool:
         return bool(fs.read(place_path(paths), 0, 2 * SLOT_BYTES).strip(b"\0"))
     except MISSING:
         return False
-
-
-def replace_empty_folder(fs: Fs, folder: str) -> None:
-    """Replace a folder in which no name is seen by a new one, durably. Names that it may still have on the disk are
-    gone then. Raises OSError, JournalFailure.
-    """
-    fs.make_folder(f"{folder}.new")
-    fs.rename(f"{folder}.new", folder)
-    fs.sync_folder(folder.rpartition("/")[0])
 
 
 def _create_place_file(fs: UnsyncedNames, path: str) -> None:

@@ -27,6 +27,7 @@ from staniel.journal.undo_file import FOLDER as UNDO_FOLDER
 from staniel.journal.workq import files as workq_files
 
 RENEWED = (*SPOOL_STATE, "version", "convert.plan")  # own files that the next start reads
+ASIDE = "aside."  # and a number: folders of files that are not served any more
 UNSURE_SEGMENTS = 2  # the current one, and the one before it, which may lack its last sync
 TEMPORARY = re.compile(r"~~\d+$|\.new$|\.rw$|^\.staniel-ballast$")
 
@@ -131,7 +132,7 @@ class Renewal:
     def _is_ours(self, folder: str) -> bool:
         """Tell whether only the holder of the spool's lock writes into `folder`."""
         return folder in (self.folder, self.own, kestrel_files.sidecar_folder(self.folder)) or folder.startswith(
-            f"{self.own}/aside."
+            f"{self.own}/{ASIDE}"
         )
 
     def _written_files(self, listing: SpoolListing, mark: SuspectPaths) -> list[str]:
@@ -146,6 +147,7 @@ class Renewal:
             names += [name for files in listing.kestrel.values() for name in files.packs]
             for own_folder in (UNDO_FOLDER, KEYS_FOLDER):
                 names += [f"{kestrel_files.OWN_FOLDER}/{own_folder}/{name}" for name in self._files_in(own_folder)]
+            names += self._moved_aside()
         for files in listing.streams.values():
             names += self._newest(_in_order(files.segments), mark)
             names += files.readers.values()
@@ -174,6 +176,19 @@ class Renewal:
             last = max(numbers, default=-1)
             left_out |= {f"{self.folder}/{name}" for name, number in files.archives.items() if number <= last}
         return left_out
+
+    def _moved_aside(self) -> list[str]:
+        """Return the names of files that a killed process may have moved aside in the page cache alone: their former
+        names are removed for good.
+        """
+        listed = {*listed_names(self.fs, self.folder)}
+        folders = [name for name, regular in self.fs.list(self.own) if name.startswith(ASIDE) and not regular]
+        return [
+            f"{kestrel_files.OWN_FOLDER}/{folder}/{name}"
+            for folder in folders
+            for name in self._files_in(folder)
+            if name in listed
+        ]
 
     def _files_in(self, own_folder: str) -> list[str]:
         try:

@@ -17,6 +17,7 @@ from staniel.journal.copy_mark import UNFINISHED
 from staniel.journal.disk.ballast import Ballast
 from staniel.journal.disk.failed_sync import ROOM_SUFFIX, FailedSyncMarker
 from staniel.journal.disk.fs import (
+    MISSING,
     AlreadyLocked,
     FilesMisplaced,
     Fs,
@@ -28,7 +29,7 @@ from staniel.journal.disk.fs import (
 from staniel.journal.disk.quarantine import quarantine, quarantine_entry
 from staniel.journal.disk.refusals import described, remedy
 from staniel.journal.disk.removal import RemovalList, Unremoved
-from staniel.journal.disk.replace_file import Replacement, replace_file
+from staniel.journal.disk.replace_file import Replacement, replace_empty_folder, replace_file
 from staniel.journal.disk.unsynced_names import UnsyncedNames
 from staniel.journal.group_commit import GroupCommit
 from staniel.journal.kestrel import files as kestrel_files
@@ -65,7 +66,9 @@ FORMAT_VERSION = UNUSED
 LATER = re.compile(r"staniel-spool ([0-9]{1,9})( .*)?")
 FORMATS_MAX = 2  # UNUSED and IN_USE
 MARK = "failed_sync"
-ASIDE_LIST = "set aside"  # with a blank, which no queue's name has
+ASIDE_LIST = "set aside"  # a blank follows, which no queue's name has
+NEW_SUFFIX = ".new"  # of a folder that is to replace another one
+IN_PLACE_ERRNOS = (errno.ENOTDIR, errno.EBUSY, errno.ENOTEMPTY)  # of renames to a link, a mount, a folder in use
 LOCK = "lock"
 OWN_FILES = (
     MARK,
@@ -136,7 +139,36 @@ def lock_spool(fs: Fs, folder: str) -> None:
     a cluster calls this when it starts, and gives the same `fs` to `Spool` when it is about to lead: it never lets go
     of the lock in between. Raises AlreadyLocked, OSError.
     """
-    fs.make_folder(f"{folder}/{OWN_FOLDER}")
+    _make_own_folder(fs, folder)
+    _lock(fs, folder)
+
+
+def _make_own_folder(fs: Fs, folder: str) -> None:
+    """Make the own folder, durably. One without files may have its name in the page cache alone, because a server was
+    killed before it synced that, and is replaced. Raises OSError.
+    """
+    own = f"{folder}/{OWN_FOLDER}"
+    try:
+        fs.list(own)
+    except MISSING:
+        fs.make_folder(own)
+    else:
+        _replace_empty_folder(fs, own)
+
+
+def _replace_empty_folder(fs: Fs, folder: str) -> None:
+    """Replace a folder that has no files, unless an operator has placed it, or another process uses it now. Raises
+    OSError.
+    """
+    try:
+        if not fs.list(folder):
+            replace_empty_folder(fs, folder)
+    except OSError as error:
+        if error.errno not in IN_PLACE_ERRNOS:
+            raise
+
+
+def _lock(fs: Fs, folder: str) -> None:
     try:
         fs.lock(f"{folder}/{OWN_FOLDER}/{LOCK}")
     except AlreadyLocked as locked:
@@ -183,6 +215,7 @@ class Spool:
     def _prepare(self) -> None:
         try:
             self._take_lock()
+            self._replace_empty_folders()
             self._settle_names()
             if not self.fs.is_same_device(f"{self.own}/{LOCK}", self.folder):
                 raise OSError(errno.EXDEV, "it is on another file system than the journals", self.own)
@@ -194,6 +227,16 @@ class Spool:
             self.name_bytes_max = min(NAME_BYTES_MAX, self.fs.name_bytes_max(self.folder) - SUFFIX_BYTES)
         except OSError as error:
             raise SpoolError(f"cannot use the spool {self.folder}: {refused_start(error, self.folder)}") from error
+
+    def _replace_empty_folders(self) -> None:
+        """After a failed sync, replace the own folders that have no files: each may have its name in the page cache
+        alone, and with it all that is written into it. A folder with files was synced before them.
+        """
+        if not self.failed_sync.exists:
+            return
+        for name, regular in self.fs.list(self.own):
+            if not (regular or name.endswith(NEW_SUFFIX)):
+                _replace_empty_folder(self.fs, f"{self.own}/{name}")
 
     def _settle_names(self) -> None:
         """Sync the folders. Files that a killed server created, removed and renamed appear so, but perhaps only in the
@@ -244,9 +287,9 @@ class Spool:
                 why = "was removed or replaced while this member followed"
                 raise SpoolError(f"{self.own}/{LOCK} {why}: see that no other server uses the spool, then start again")
             return
-        self.fs.make_folder(self.own)
+        _make_own_folder(self.fs.beneath, self.folder)  # a failed sync of its name must leave no mark in it
         self.clear_way(self.own, [LOCK])
-        lock_spool(self.fs, self.folder)
+        _lock(self.fs, self.folder)
         joined = membership(self.fs, self.folder)
         if not joined.is_alone:
             raise SpoolError(joined.refusal(self.folder))
@@ -442,10 +485,11 @@ class Spool:
         """Move a queue's files out of the spool without losing them. Return the folder where they are now."""
         aside = f"{self.own}/aside.{now_ms}"
         self.fs.make_folder(aside)
-        remove_sidecars(self.fs, self.folder, files.names())
-        removal_list = RemovalList(self.fs, self.folder, ASIDE_LIST)
-        removal_list.write(files.names())
-        for name in files.names():
+        names = files.names()
+        remove_sidecars(self.fs, self.folder, names)
+        removal_list = RemovalList(self.fs, self.folder, f"{ASIDE_LIST} {names[0]}")
+        removal_list.write(names)
+        for name in names:
             self.fs.rename(f"{self.folder}/{name}", f"{aside}/{name}")
         self.fs.sync_folder(aside)
         self.fs.sync_folder(self.folder)

@@ -452,7 +452,13 @@ class OsFs:
             sync_name(self, path)
         for folder in reversed(missing):
             os.mkdir(to_native(folder), 0o750)
-            self.sync_folder(os.path.dirname(folder.rstrip("/")) or ".")
+            try:
+                self.sync_folder(os.path.dirname(folder.rstrip("/")) or ".")
+            except OSError:
+                # No later sync would write this name. Without the folder the next start makes it anew.
+                with suppress(OSError):
+                    os.rmdir(to_native(folder))
+                raise
 
     @naming("allocate space for")
     def allocate(self, path: str, size: int) -> None:

@@ -34,6 +34,15 @@ def replace_and_open(fs: Fs, path: str, data: bytes, temp: str) -> File:
     return file
 
 
+def replace_empty_folder(fs: Fs, folder: str) -> None:
+    """Replace a folder that shows no files by a new one, durably. Its name may be in the page cache alone, and names
+    that it still has on the disk are gone then. Raises OSError, JournalFailure.
+    """
+    fs.make_folder(f"{folder}.new")
+    fs.rename(f"{folder}.new", folder)
+    fs.sync_folder(os.path.dirname(folder))
+
+
 class Replacement:
     """A file whose new content waits for a sync of the whole file system. After that sync call `install`, then sync the
     folder. After a crash the file has the old content or the new, as with `replace_file`.

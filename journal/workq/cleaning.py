@@ -186,15 +186,18 @@ class Cleaner:
             with suppress(OSError):  # the next rewriting of the segment removes a remaining successor
                 rewrite.abandon()
             self._outcome.why = described(error)
-            self._rewrite = None
+            self._count(rewrite)
             self._refused.add(segment.number)
             return rewrite.is_read and self._keep_ends_of(rewrite.over)
-        self._rewrite = None
+        self._count(rewrite)
         self._refused.discard(segment.number)
+        return rewrite.is_complete
+
+    def _count(self, rewrite: Rewrite) -> None:
+        self._rewrite = None
         self._outcome.removed += rewrite.is_removed
         self._outcome.cleaned += rewrite.freed_bytes > 0
         self._outcome.freed_bytes += rewrite.freed_bytes
-        return rewrite.is_complete
 
     def _keep_ends_of(self, over: set[bytes]) -> bool:
         """Keep the records that ended these jobs, in this round. Return False if the jobs are too many to be

@@ -398,7 +398,10 @@ class Disk:
             self._log_op(Op("sync_all", folder))
         except OSError as error:
             for node in nodes:
-                node.dirty.clear()
+                if isinstance(node, Folder):
+                    node.lose_moves()
+                else:
+                    node.dirty.clear()
             raise self._lied(error) from error
         for node in nodes:
             node.sync()
@@ -412,7 +415,11 @@ class Disk:
                 self._log_op(Op("make_folder", at))
                 node = Folder()
                 parent.move(Move("", name, node))
-                self._sync_names(parent, at.rpartition("/")[0])
+                try:
+                    self._sync_names(parent, at.rpartition("/")[0])
+                except OSError:
+                    parent.move(Move(name, "", node))
+                    raise
             if isinstance(node, Inode):
                 raise _os_error(errno.ENOTDIR, at)
             parent = node

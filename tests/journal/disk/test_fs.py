@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from staniel.journal.disk import os_fs
-from staniel.journal.disk.fs import JournalFailure, SyncFailed
+from staniel.journal.disk.fs import SyncFailed
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.spool import Spool, SpoolError
@@ -144,7 +144,7 @@ def test_no_folder_is_made_in_one_whose_name_could_not_be_synced(
     with pytest.raises(SyncFailed, match=f"{os.strerror(number)}.*{tmp_path}"):
         OsFs().make_folder(f"{tmp_path}/s/.staniel")
     assert not (tmp_path / "s/.staniel").exists()
-    with pytest.raises(JournalFailure, match=f"sync failed: .*{os.strerror(number)}.*{tmp_path}"):
+    with pytest.raises(SpoolError, match=f"cannot sync {tmp_path}: {os.strerror(number)}; "):
         Spool(OsFs(), f"{tmp_path}/s")
     assert not (tmp_path / "s/.staniel").exists()
     (tmp_path / "s/.staniel").mkdir()  # killed a step later
@@ -193,3 +193,17 @@ def test_a_folder_is_made_in_one_whose_parent_this_user_may_not_read(
     monkeypatch.setattr(os, "open", refuse)
     Spool(OsFs(), f"{tmp_path}/s")
     assert (tmp_path / "s/.staniel").is_dir()
+
+
+def test_a_folder_whose_name_cannot_be_synced_is_not_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: OsFs, folder: str) -> None:
+        raise SyncFailed(errno.EIO, "Input/output error", folder)
+
+    fs = OsFs()
+    monkeypatch.setattr(OsFs, "sync_folder", refuse)
+    with pytest.raises(SyncFailed):
+        fs.make_folder(str(tmp_path / "new"))
+    monkeypatch.undo()
+    assert not (tmp_path / "new").exists()
+    fs.make_folder(str(tmp_path / "new"))
+    assert (tmp_path / "new").is_dir()

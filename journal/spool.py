@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Iterable
 from contextlib import suppress
 
+from staniel.journal.convert_plan import FOLDER as CONVERT_FOLDER
 from staniel.journal.convert_plan import UNREADABLE, UnreadablePlan, carry_out, remove_plan
 from staniel.journal.copy_mark import UNFINISHED
 from staniel.journal.disk.ballast import Ballast
@@ -144,15 +145,16 @@ def lock_spool(fs: Fs, folder: str) -> None:
 
 
 def _make_own_folder(fs: Fs, folder: str) -> None:
-    """Make the own folder, durably. One without files may have its name in the page cache alone, because a server was
-    killed before it synced that, and is replaced. Raises OSError.
+    """Make the own folder, durably. In a new spool, one without files may have its name in the page cache alone,
+    because a server was killed before it synced that, and is replaced. Raises OSError.
     """
     own = f"{folder}/{OWN_FOLDER}"
     try:
         fs.list(own)
     except MISSING:
         fs.make_folder(own)
-    else:
+        return
+    if not any(regular for _, regular in fs.list(folder)):
         _replace_empty_folder(fs, own)
 
 
@@ -230,12 +232,14 @@ class Spool:
 
     def _replace_empty_folders(self) -> None:
         """After a failed sync, replace the own folders that have no files: each may have its name in the page cache
-        alone, and with it all that is written into it. A folder with files was synced before them.
+        alone, and with it all that is written into it. A folder with files was synced before them. On the disk, files
+        that a conversion has moved out may still be in its folder.
         """
         if not self.failed_sync.exists:
             return
+        is_converting = not is_missing(self.fs, kestrel_files.plan_path(self.own))
         for name, regular in self.fs.list(self.own):
-            if not (regular or name.endswith(NEW_SUFFIX)):
+            if not (regular or name.endswith(NEW_SUFFIX) or (name == CONVERT_FOLDER and is_converting)):
                 _replace_empty_folder(self.fs, f"{self.own}/{name}")
 
     def _settle_names(self) -> None:

@@ -115,7 +115,8 @@ class WallJobTimes(JobTimes):
             comes_ms = -(-job.time_ns // NS_A_MS) + since_ms
             if doubt_ms <= comes_ms:
                 # A date of this moment comes when time passes, unless the wall clock is set back before that.
-                life.comes_ms = comes_ms if comes_ms < self._clocks.passed_ms else None
+                has_come = comes_ms < self._clocks.passed_ms + life.is_tied
+                life.comes_ms = comes_ms if has_come else None
             life.is_tied = False
         if life.date_ns and life.comes_ms is None:
             apart_ms, what = job.time_ns // NS_A_MS + since_ms - self._expected_ms(life), "comes"

@@ -616,7 +616,7 @@ def broken_creation(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def broken_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Go on with a folder that is there already."""
+    """Go on with a folder that a killed process has made, and may not have synced."""
 
     def broken(self: FollowerSpool, name: str) -> None:
         if "/" in name:
@@ -677,7 +677,7 @@ BROKEN: dict[Callable[[pytest.MonkeyPatch], None], Callable[[], None]] = {
     broken_place: all_kinds(test_what_a_failed_sync_left_in_the_caches_is_done_anew),
     broken_names: all_kinds(test_what_a_failed_sync_left_in_the_caches_is_done_anew),
     broken_creation: all_kinds(test_what_a_failed_sync_left_in_the_caches_is_done_anew),
-    broken_folder: all_kinds(test_what_a_failed_sync_left_in_the_caches_is_done_anew),
+    broken_folder: all_kinds(test_a_failed_sync_after_a_kill_loses_nothing_of_the_killed_process),
     broken_folder_of_begun_names: all_kinds(
         test_a_power_cut_while_what_a_failed_sync_left_is_done_anew_leaves_a_spool_to_go_on_with
     ),

@@ -179,6 +179,10 @@ class QueueModel:
         self.moved_to: set[str] = set()  # queues to which operators asked to move its items
         self.targets: set[str] = set()  # queues to which it sends items, or has sent some
 
+    def records(self) -> list[Record]:
+        """Return all items that the queue has had since the last start, some of them gone."""
+        return [*self.base, *(fact.record for fact in self.facts if fact.record is not None)]
+
     def first_state(self) -> State:
         """Return the state at the beginning of this life."""
         count = len(self.base_xids)

@@ -113,8 +113,7 @@ class QueueRun(History):
         """Adapt dates to a step of the wall clock: they become earlier, or later."""
         assert self.clocks is not None
         for model in self.models.values():
-            records = [*model.base, *(fact.record for fact in model.facts if fact.record is not None)]
-            for record in records:
+            for record in model.records():
                 if record.date_ms:
                     record.is_doubtful |= record.expires_ms < self.clocks.passed_ms
                     record.expires_ms = record.date_ms - self.clocks.wall_ms + self.clocks.passed_ms
@@ -167,6 +166,12 @@ class QueueRun(History):
         return check(self.models, content, accident, sync_failed=self.sync_failed, now_ms=self.checker.now_ms)
 
     def go_on_from(self, judged: Bases) -> None:
+        for name, records in judged.items():
+            before = self.models[name].records() if name in self.models else []
+            ends = {record.data: record.expires_ms for record in before if record.expires_ms}
+            for record in records:
+                # It may also be the copy that came back from a queue with max_age.
+                record.is_doubtful |= ends.get(record.data, record.expires_ms) != record.expires_ms
         self.models = {name: QueueModel(name, records) for name, records in judged.items()}
         for records in judged.values():
             for record in records:

@@ -231,7 +231,7 @@ class Spool:
             raise SpoolError(f"cannot use the spool {self.folder}: {refused_start(error, self.folder)}") from error
 
     def _replace_empty_folders(self) -> None:
-        """After a failed sync, replace the own folders that have no files: each may have its name in the page cache
+        """Replace, after a failed sync, the own folders that have no files: each may have its name in the page cache
         alone, and with it all that is written into it. A folder with files was synced before them. On the disk, files
         that a conversion has moved out may still be in its folder.
         """

@@ -245,7 +245,7 @@ class JobChecker:
             given = handed.record
             if (given.name, str(given.ttr_ms), given.payload) != (answer.head[1], answer.head[2], answer.data):
                 raise Violation(Kind.INVENTED, f"job {number} was shown with {answer.head} {answer.data!r}")
-        elif id in self.runs:
+        elif id in self.runs and (id not in self.ended_runs or self._is_awaited(id, answer.data)):
             self._lease_run(id, int(answer.head[2]))
         elif id not in self.ended_runs:
             raise Violation(Kind.TWO_HOLDERS, f"job {number} was given to a client, and no journal was told")
@@ -253,6 +253,12 @@ class JobChecker:
     def _must_find_nothing(self, request: Request) -> None:
         for id, record in self.surely_ready(request.names):
             raise Violation(Kind.LOST, f"{request.shown()!r} got nothing, and job {number_of(id)} is {record}")
+
+    def _is_awaited(self, id: bytes, payload: bytes) -> bool:
+        """Tell whether a client waits for the run with this payload. Another run with its id may have ended in this
+        turn, before the reply to its lease was heard.
+        """
+        return any(request.data == payload for request in self._asking(id, (Want.RUN,)))
 
     def _lease_run(self, id: bytes, ttr_ms: int) -> None:
         if self.runs[id] and self.now_ms < self.runs[id] + ttr_ms:

@@ -171,6 +171,7 @@ class Checker:
         elif fact.verb is Verb.OPEN:
             reading = Reading(record, fact.xid, self.now_ms)
             reading.asked_back = queue.name in self.brought
+            model.counts[Verb.OPEN] -= reading.asked_back  # no client has asked for it
             self._count_delivery(queue, record)
             model.readings[fact.xid] = reading
             self.opened.setdefault(queue.name, []).append(reading)
@@ -268,6 +269,7 @@ class Checker:
                 raise Violation(Kind.LOST, f"{shown(record.data)} of {name} was confirmed without a request")
             return
         reading.fate = Fate.ABORTED
+        model.counts[Verb.ABORT] -= reading.holder is None and name in self.brought  # see where it was opened
         gone = reading.holder is not None and reading.holder not in self.clients
         unanswered = any(one.is_leaving or any(request.aborts(name) for request in one.unanswered) for one in holders)
         # The item moves to a queue that a reload has removed.

@@ -217,12 +217,12 @@ class Spool:
     def _prepare(self) -> None:
         try:
             self._take_lock()
-            self._replace_empty_folders()
             self._settle_names()
             if not self.fs.is_same_device(f"{self.own}/{LOCK}", self.folder):
                 raise OSError(errno.EXDEV, "it is on another file system than the journals", self.own)
             self.clear_way(self.own, OWN_FILES)
             self.clear_held(f"{self.own}/{HELD}")
+            self._replace_empty_folders()
             self._finish_renewal()
             self.stuck_plan = carry_out(self.fs, self.folder, self.own, keeps_plan=self.failed_sync.exists)
             self._read_version()

@@ -80,6 +80,7 @@ def test_the_socket_is_found_by_the_spool_and_nothing_of_it_is_in_there(tmp_path
 
 def test_a_name_that_is_taken_stops_no_server_and_no_command_asks_who_has_it(tmp_path: Path) -> None:
     (tmp_path / "spool" / ".staniel").mkdir(parents=True)
+    (tmp_path / "spool" / ".staniel" / "lock").touch()  # without a file it would be replaced by a new folder
     with impostor(tmp_path / "spool"), running(tmp_path) as server:
         assert "admin.no_socket" in server.stderr and "Address already in use" in server.stderr
         with Wire(server.address) as wire:

@@ -151,9 +151,8 @@ class Checker:
         first = self.first_added.setdefault((model.name, record.data), record)
         passed_ms = clocks.passed_ms
         if first is not record:  # the item returns to its queue with its earlier times
-            got_expiry = record.expires_ms and not first.expires_ms  # in a queue with max_age, between two moves
             record.added_ms, record.expires_ms, record.date_ms = first.added_ms, first.expires_ms, first.date_ms
-            record.is_doubtful = first.is_doubtful or bool(got_expiry)
+            record.is_doubtful = first.is_doubtful
             return
         if record.expires_ms and is_date(record.expires_ms):
             record.date_ms = record.expires_ms

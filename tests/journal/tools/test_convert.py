@@ -20,7 +20,7 @@ from tests.broker.maintenance.test_packing import do_everything, half_read
 from tests.broker.maintenance.test_read_behind import SMALL
 from tests.broker.operations.test_undo import Admin, asked, filled
 from tests.broker.test_missing_files import items_with_stand_ins, sealed_names
-from tests.support.spool import crashes, new_disk, put_file
+from tests.support.spool import crashes, cut_at_each_step, new_disk, put_file
 from tests.support.world import START_MS, World
 
 KESTREL, LIBKESTREL = 'default.journal_format = "kestrel"', 'default.journal_format = "libkestrel"'
@@ -57,6 +57,10 @@ def used(format_: Format, children: bool = True) -> Disk:
 def held(disk: Disk, format_: Format) -> Holdings:
     world = World(CONFIGS[format_], disk.crash(Crash.KEEP))
     assert [event for event in world.events if event.startswith("journal.")] in ([], ["journal.format"])
+    return holdings(world)
+
+
+def holdings(world: World) -> Holdings:
     return {queue.name: [item.data for item in queue.line.items()] for queue in world.broker.queues}
 
 
@@ -101,21 +105,9 @@ def test_the_power_may_fail_at_any_step_of_a_conversion(source: Format) -> None:
     start = used(source)
     before = held(start, source)
     steps = 0
-    while True:
-        disk = start.crash(Crash.KEEP)
-        spool = Spool(disk, "s")
-        disk.stop_at = len(disk.log) + steps
-        try:
-            Conversion(spool, "q", START_MS + 10_000, lambda *_: None).run(OTHER[source])
-        except PowerCut:
-            for number, how in enumerate(crashes(3)):
-                left = disk.crash(how)
-                found = World("", left)
-                now = {queue.name: [item.data for item in queue.line.items()] for queue in found.broker.queues}
-                assert now == before, (steps, number)
-        else:
-            break
-        steps += 1
+    for steps, disk in cut_at_each_step(start, lambda disk: convert(disk, OTHER[source])):
+        for number, how in enumerate(crashes(3)):
+            assert holdings(World("", disk.crash(how))) == before, (steps, number)
     assert steps > 15
 
 
@@ -123,16 +115,9 @@ def test_the_power_may_fail_at_any_step_of_a_conversion(source: Format) -> None:
 def test_a_kill_amid_a_conversion_a_failed_sync_and_a_power_cut_bring_no_old_file_back(source: Format) -> None:
     start = used(source)
     before = held(start, source)
-    steps = failures = 0
-    while True:
-        disk = start.crash(Crash.KEEP)
-        spool = Spool(disk, "s")
-        disk.stop_at = len(disk.log) + steps
-        try:
-            Conversion(spool, "q", START_MS + 10_000, lambda *_: None).run(OTHER[source])
-            break
-        except PowerCut:
-            steps += 1
+    failures = 0
+    for step, disk in cut_at_each_step(start, lambda disk: convert(disk, OTHER[source])):
+        disk.kill()
         for number in range(4):
             left = disk.fork()
             left.fail("sync_folder", "s", errno.EIO, after=number)
@@ -142,9 +127,7 @@ def test_a_kill_amid_a_conversion_a_failed_sync_and_a_power_cut_bring_no_old_fil
                 failures += 1
             settle(World("", left.kill()))
             for how in crashes(3):
-                found = World("", left.crash(how))
-                now = {queue.name: [item.data for item in queue.line.items()] for queue in found.broker.queues}
-                assert now == before, (steps, number, how)
+                assert holdings(World("", left.crash(how))) == before, (step, number, how)
     assert failures
 
 

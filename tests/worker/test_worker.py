@@ -29,7 +29,7 @@ from tests.client.fake_server import item as item_of
 from tests.server.admin.asking import Operator
 from tests.support import process
 from tests.support.process import running, until
-from tests.support.wire import drain, stats
+from tests.support.wire import Wire, drain, stats
 
 
 @pytest.fixture
@@ -293,13 +293,17 @@ def test_an_item_that_timed_out_meanwhile_is_not_done_twice_by_this_worker(tmp_p
 
     def function(data: bytes) -> None:
         seen(data)
-        assert until(lambda: stats(server.address)["queue_jobs_timed_out_transactions"] == "1")
+        assert until(lambda: int(stats(server.address)["queue_jobs_timed_out_transactions"]) >= 1)
+        # What comes again may not time out once more: another lane may hold it, and a busy machine confirms late.
+        server.config.write_text("")
+        with Wire(server.address) as wire:
+            wire.ask(b"reload")
 
     with running(tmp_path, config='[queues.jobs]\nopen_transaction_timeout = "50ms"\n') as server:
         put(server, b"a")
         with working(server, function, extend_s=1000) as work:
-            assert until(lambda: work.counts["timed_out"] == 1)
-            assert until(lambda: work.counts["repeated"] == 1)
+            assert until(lambda: work.counts["timed_out"] >= 1)
+            assert until(lambda: work.counts["repeated"] >= 1)
         assert (drain(server.address, "jobs"), seen.calls) == ([], {b"a": 1})
 
 

@@ -6,6 +6,7 @@ Spark calls `commit` late or never, so nothing is confirmed there: see drain.py.
 from __future__ import annotations
 
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from typing import Any
@@ -76,6 +77,38 @@ class SpoolPartition(InputPartition):
 Offset = dict[str, Any]
 
 
+class BatchAhead:
+    """A batch that a thread drains into the spool while Spark stores the one before. Nothing else uses the drain until
+    `join`.
+    """
+
+    def __init__(self, fill: Callable[[BatchLimits], int], limits: BatchLimits) -> None:
+        self._fill = fill
+        self._limits = limits
+        self._taken = 0
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)  # the end of the process does not wait for it
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._taken = self._fill(self._limits)
+        except BaseException as error:  # raised by `join`
+            self._error = error
+
+    def join(self) -> int:
+        """Wait for the batch, and return the number of its items. Raises what draining raises."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._taken
+
+    def stop(self) -> None:
+        """End the batch after the round that is under way: at most a server's timeout."""
+        self._limits.items = 0
+        self._thread.join()
+
+
 class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream of spooled batches. An offset is a batch number and the name of the query, by which the spool recognizes
     it. The stream lives in one process on the driver; `read` runs in tasks, on a copy.
@@ -88,6 +121,7 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._begun_s: float | None = None  # when the last batch began
         self.left = EVERYTHING  # the items that AvailableNow has still to read
         self._drain: Drain | None = None
+        self._ahead: BatchAhead | None = None
         self._held: DrainSpool | None = None
 
     def initialOffset(self) -> Offset:
@@ -102,23 +136,47 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self.options.items_a_trigger)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """Return the next batch: one that Spark does not know of yet, or a newly drained one."""
+        """Return the next batch: one that Spark does not know of yet, or a newly drained one. AvailableNow drains the
+        batch behind it meanwhile.
+        """
         before = start["batch"]
         spool = self._own(start.get("query", ""))
+        if self._ahead is not None:
+            ahead, self._ahead = self._ahead, None
+            self._note_taken(ahead.join())
         waiting = [batch for batch in spool.batches() if batch > before]
         if waiting:
+            self._drain_ahead(spool, waiting)
             return {**start, "batch": min(waiting)}
         everything = isinstance(limit, ReadAllAvailable)
         if not everything and self._holds(spool):
             time.sleep(self.options.poll_ms / 1000)  # Spark asks again at once
             return start
-        items = EVERYTHING if everything else self.options.items_a_trigger
-        limits = BatchLimits(min(self.left, items), EVERYTHING if everything else self.options.bytes_a_trigger)
+        limits = BatchLimits(EVERYTHING, EVERYTHING) if everything else self._limits()
+        limits.items = min(self.left, limits.items)
         taken = self._draining(spool).fill(before + 1, limits, self.options.poll_ms)
-        if self.left != EVERYTHING:
-            self.left = self.left - taken if taken else 0
+        self._note_taken(taken)
         self._begun_s = self._clock() if taken else self._begun_s
-        return {**start, "batch": before + 1} if taken else start
+        if not taken:
+            return start
+        self._drain_ahead(spool, [before + 1])
+        return {**start, "batch": before + 1}
+
+    def _limits(self) -> BatchLimits:
+        return BatchLimits(min(self.left, self.options.items_a_trigger), self.options.bytes_a_trigger)
+
+    def _note_taken(self, items: int) -> None:
+        if self.left != EVERYTHING:
+            self.left = self.left - items if items else 0
+
+    def _drain_ahead(self, spool: DrainSpool, waiting: list[int]) -> None:
+        """Begin the batch behind the one that Spark is about to store, unless it waits already. With other triggers the
+        next batch may be hours away, and its items stay in the queue until then.
+        """
+        if self.left in (0, EVERYTHING) or len(waiting) > 1:
+            return
+        drain, number = self._draining(spool), waiting[0] + 1
+        self._ahead = BatchAhead(lambda limits: drain.fill(number, limits, 0), self._limits())
 
     def _holds(self, spool: DrainSpool) -> bool:
         """Return True if fewer items wait than a batch should have, and the last batch is not long ago. Nothing is
@@ -160,6 +218,9 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Close the connections. Spark does not reliably call this; otherwise they close with the process. Their items
         return to the queues.
         """
+        if self._ahead is not None:
+            self._ahead.stop()
+            self._ahead = None
         if self._drain is not None:
             self._drain.close()
         if self._held is not None:

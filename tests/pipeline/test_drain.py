@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
+import threading
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -16,11 +18,11 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from staniel.pipeline.sources.connection import BlockingConnection, ServerLost, ServerRefused
 from staniel.pipeline.sources.drain import BatchLimits, Drain, DrainStep, UnknownQueue
 from staniel.pipeline.sources.drain_spool import SCHEMA, DrainSpool, SpoolTaken
-from staniel.pipeline.sources.live import LiveStream, Offset
+from staniel.pipeline.sources.live import EVERYTHING, LiveStream, Offset
 from staniel.pipeline.sources.live_options import DrainOptions
 from staniel.protocol.client.replies import Answer
 from staniel.protocol.memcache import requests as memcache
-from tests.support.process import Server, running
+from tests.support.process import Server, running, until
 
 ITEMS = 300
 ROOT = Path(__file__).resolve().parents[2]
@@ -243,6 +245,105 @@ def test_two_queries_with_one_spool_lose_nothing_and_one_is_told(
         same = stream(place, address)
         assert same.latestOffset(at, ReadMaxRows(20)) == at, "a restart of the second goes on"
         same.stop()
+
+
+def available_now(place: Path, server: str, items_a_trigger: int) -> LiveStream:
+    given = {"servers": server, "queue": "jobs", "spoolPath": str(place), "pollTimeoutMs": "0"}
+    stream = LiveStream(DrainOptions({**given, "maxItemsPerTrigger": str(items_a_trigger)}), SCHEMA)
+    stream.prepareForTriggerAvailableNow()
+    return stream
+
+
+def test_available_now_drains_the_next_batch_while_spark_stores_one(tmp_path: Path) -> None:
+    with running(tmp_path / "server") as server:
+        values = fill(server_address(server), "jobs", 50)
+        stream = available_now(tmp_path / "drained", server_address(server), 20)
+        limit, at = stream.getDefaultReadLimit(), stream.initialOffset()
+        end = stream.latestOffset(at, limit)
+        assert until(lambda: len(DrainSpool(str(tmp_path / "drained")).batches()) == 2), "nobody has asked for it yet"
+        fill(server_address(server), "jobs", 5)  # later than the start: not for this query
+        found = []
+        while end != at:
+            found.append(delivered(stream, at, end))
+            stream.commit(end)
+            at, end = end, stream.latestOffset(end, limit)
+        stream.stop()
+        assert [len(batch) for batch in found] == [20, 20, 10] and sorted(chain(*found)) == sorted(values)
+        connection = BlockingConnection(server_address(server))
+        assert connection.queue_items(["jobs"]) == {"jobs": 5}
+        connection.close()
+
+
+def test_without_available_now_items_stay_in_the_queue_until_their_batch(tmp_path: Path) -> None:
+    with running(tmp_path / "server") as server:
+        fill(server_address(server), "jobs", 50)
+        stream = available_now(tmp_path / "drained", server_address(server), 20)
+        stream.left = EVERYTHING
+        stream.latestOffset(stream.initialOffset(), stream.getDefaultReadLimit())
+        stream.stop()
+        connection = BlockingConnection(server_address(server))
+        assert connection.queue_items(["jobs"]) == {"jobs": 30}
+        connection.close()
+
+
+def test_a_batch_ahead_ends_with_its_round_at_a_stop(tmp_path: Path) -> None:
+    """What it had spooled is the first batch of a restart; the rest is in the queue."""
+    synced, go_on = threading.Event(), threading.Event()
+
+    def after(step: DrainStep) -> None:
+        if threading.current_thread() is not threading.main_thread() and step is DrainStep.SYNCED:
+            synced.set()
+            assert go_on.wait(60)
+
+    with running(tmp_path / "server") as server:
+        values = fill(server_address(server), "jobs", 6000)
+        stream = available_now(tmp_path / "drained", server_address(server), 2000)
+        begin, limit = stream.initialOffset(), stream.getDefaultReadLimit()
+        assert stream._drain is not None
+        stream._drain.after = after
+        first = stream.latestOffset(begin, limit)
+        found, ahead = delivered(stream, begin, first), stream._ahead
+        assert len(found) == 2000 and ahead is not None and synced.wait(60)
+        stopping = threading.Thread(target=stream.stop)
+        stopping.start()
+        assert until(lambda: ahead._limits.items == 0)
+        go_on.set()
+        stopping.join(60)
+        assert not stopping.is_alive()
+        again, at = available_now(tmp_path / "drained", server_address(server), 2000), first
+        sizes = []
+        while (end := again.latestOffset(at, limit)) != at:
+            batch = delivered(again, at, end)
+            sizes.append(len(batch))
+            found += batch
+            at = end
+        again.stop()
+        assert sorted(found) == sorted(values) and 0 < sizes[0] < 2000
+
+
+def test_what_ends_a_batch_ahead_is_raised_at_the_next_call(tmp_path: Path) -> None:
+    with running(tmp_path / "server") as server:
+        values = fill(server_address(server), "jobs", 50)
+        stream = available_now(tmp_path / "drained", server_address(server), 20)
+        begin, limit = stream.initialOffset(), stream.getDefaultReadLimit()
+        assert stream._drain is not None
+
+        def after(step: DrainStep) -> None:
+            if threading.current_thread() is not threading.main_thread() and step is DrainStep.SPOOLED:
+                raise OSError(28, "No space left on device")
+
+        stream._drain.after = after
+        first = stream.latestOffset(begin, limit)
+        found = delivered(stream, begin, first)
+        with pytest.raises(OSError, match="No space"):
+            stream.latestOffset(first, limit)
+        stream.stop()
+        again, at = available_now(tmp_path / "drained", server_address(server), 20), first
+        while (end := again.latestOffset(at, limit)) != at:
+            found += delivered(again, at, end)
+            at = end
+        again.stop()
+        assert sorted(found) == sorted(values)
 
 
 def test_a_refused_read_is_told_in_the_servers_words(tmp_path: Path) -> None:

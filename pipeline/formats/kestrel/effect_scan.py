@@ -39,6 +39,7 @@ from staniel.journal.kestrel.records import (
     Record,
     decode,
 )
+from staniel.queues.item import ID_SHIFT
 from staniel.queues.xids import XID_MAX, XID_MIN, next_xid
 
 MARK_EVERY = 1024  # items: the most heads that are read to find one again
@@ -144,6 +145,7 @@ class EffectScan:
         unpack, unpack_xid, open_before = ADDX_BODY.unpack_from, XID_BODY.unpack_from, self.entry.opens
         added, opened, need, size_sum = self._added, self._taken, self._need, self._blocks_bytes
         mark, newest_ms, oldest_ms = self._next_mark, self.facts.newest_ms, self.facts.oldest_ms
+        id_floor, named = self._id_floor, self._named
         low, high = self._absent.pop() if self._absent else NO_SPAN
         while at < end:
             op = data[at]
@@ -152,9 +154,13 @@ class EffectScan:
                 if size < BLOCK_HEAD_BYTES or at + SIZE_END + size > limit:
                     break
                 if added == mark:
-                    mark = self._mark(at, added)
-                if added_ms > newest_ms or added_ms < oldest_ms:
-                    newest_ms, oldest_ms = self._time(added_ms, added)
+                    mark = self._mark(at, added, id_floor)
+                if added_ms > newest_ms:  # as _time; a call for each item would take as long as all the rest
+                    newest_ms = added_ms
+                    if (floor := (added_ms << ID_SHIFT) - added) > id_floor:
+                        id_floor = floor
+                if added_ms < oldest_ms:
+                    oldest_ms = added_ms
                 if expires_ms:
                     self._expiring += 1
                 added += 1
@@ -165,7 +171,7 @@ class EffectScan:
                 if opens.pop(xid, None) is None:
                     self._close(xid)
                 at += WITH_XID_BYTES
-            elif front or opened - added >= line or self._named:
+            elif front or opened - added >= line or named:
                 break
             elif op == REMOVE:
                 opened += 1
@@ -189,7 +195,8 @@ class EffectScan:
             else:
                 break
         self._added, self._taken, self._need, self._blocks_bytes = added, opened, need, size_sum
-        self._next_mark = mark
+        self._next_mark, self._id_floor = mark, id_floor
+        self.facts.newest_ms, self.facts.oldest_ms = newest_ms, oldest_ms
         self._absent += [(low, high)] if high != NO_SPAN[1] else []
         return at
 
@@ -346,7 +353,7 @@ class EffectScan:
         if record.op == ADD_XID:
             self._named[(self.entry.line or 0) + self._added] = record.xid
         if self._added == self._next_mark:
-            self._next_mark = self._mark(at, self._added)
+            self._next_mark = self._mark(at, self._added, self._id_floor)
         added_ms = record.added_ms if record.op else self.now_ms
         self._time(added_ms, self._added)
         self._expiring += record.expires_ms != 0
@@ -354,17 +361,16 @@ class EffectScan:
         self._others += 1
         self._added += 1
 
-    def _mark(self, at: int, number: int) -> int:
-        """Note where an added item starts. Return the number of the next item to note."""
+    def _mark(self, at: int, number: int, id_floor: int) -> int:
+        """Note where an added item starts, and the id floor before it. Return the number of the next item to note."""
         self.facts.marks.append(self.at + (self._saves_from if self._saves_to == at else at))
-        self.facts.id_floors.append(self._id_floor)
+        self.facts.id_floors.append(id_floor)
         return number + MARK_EVERY
 
-    def _time(self, added_ms: int, number: int) -> tuple[int, int]:
+    def _time(self, added_ms: int, number: int) -> None:
         facts = self.facts
         facts.newest_ms, facts.oldest_ms = max(facts.newest_ms, added_ms), min(facts.oldest_ms, added_ms)
         self._id_floor = max(self._id_floor, id_floor_of(added_ms, number))
-        return facts.newest_ms, facts.oldest_ms
 
     def _set_counter(self, xid: int) -> None:
         self._counter = xid

@@ -1,6 +1,6 @@
 """The figures of docs/pipeline.md: the same jobs in plain Python and in Spark, alternated, on journals made for it.
 
-    python -m tests.pipeline.figures FOLDER [many] [ops] [state] [archive] [pack] [report] [drain] [--rounds 5]
+    python -m tests.pipeline.figures FOLDER [many] [ops] [scale] [state] [archive] [pack] [report] [drain] [--rounds 5]
 
 Prints, for each job and way, the median of the rounds: seconds of the clock and of the processor; and the most that was
 resident, in a round before these, of this process and all below it (Java, workers, a server). Makes up to 4 GB in
@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -53,7 +54,8 @@ NOW_MS = 1_700_000_000_000
 FILES = 8
 MANY = (100, 1000, 5000, 20_000)  # queues
 FEW_ITEMS = 10
-ITEMS = 60_000  # to drain
+ITEMS = 300_000  # to drain
+TIMES = (1, 4, 16)  # million rows, whose times show that they grow in proportion
 WARM = 10  # queries until Java has compiled what they need
 FEW = "op string, size bigint, value binary"
 
@@ -220,6 +222,10 @@ def total(rows: DataFrame) -> None:
     rows.agg(F.count("*"), F.sum("size"), F.max(F.length("value"))).collect()
 
 
+def whole_query(spark: SparkSession, spool: Path) -> None:
+    total(read(spark, spool))
+
+
 def ops(spark: SparkSession, folder: Path, rounds: int) -> None:
     spool = make(folder / "small", 500_000, 100, 250_000)
     clock = Clock()
@@ -235,6 +241,16 @@ def ops(spark: SparkSession, folder: Path, rounds: int) -> None:
             "ops, three columns", lambda: total(spark.read.format("staniel-journal").schema(FEW).load(str(spool)))
         )
     clock.tell("ops", 1.0, "M rows/s")
+
+
+def scale(spark: SparkSession, folder: Path, rounds: int) -> None:
+    for _ in range(WARM):
+        total(read(spark, make(folder / "small", 500_000, 100, 250_000)))
+    for times in TIMES:
+        clock, spool = Clock(), make(folder / f"times{times}", 500_000 * times, 100, 250_000 * times)
+        for _ in range(rounds):
+            clock.time(f"ops, {times} M rows", partial(whole_query, spark, spool))
+        clock.tell("scale", float(times), "M rows/s")
 
 
 def state(spark: SparkSession, folder: Path, rounds: int) -> None:
@@ -355,7 +371,16 @@ def make_many(folder: Path, queues: int) -> Path:
     return folder
 
 
-JOBS = {"many": many, "ops": ops, "state": state, "archive": lake, "pack": packed, "report": report, "drain": live}
+JOBS = {
+    "many": many,
+    "ops": ops,
+    "scale": scale,
+    "state": state,
+    "archive": lake,
+    "pack": packed,
+    "report": report,
+    "drain": live,
+}
 
 
 def main() -> None:

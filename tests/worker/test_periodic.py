@@ -188,7 +188,7 @@ def test_a_worker_calls_its_function_with_a_periodic_item(server: process.Server
     )  # fmt: skip
     thread = threading.Thread(target=worker.run)
     thread.start()
-    assert until(lambda: len(seen) >= 2, 20)
+    assert until(lambda: len(seen) >= 2)
     worker.stop()
     thread.join()
     assert set(seen) == {b"tick"}

@@ -100,7 +100,7 @@ def test_each_item_is_done_once_and_confirmed(server: process.Server) -> None:
     put(server, *numbered(3000))
     seen = Seen()
     with working(server, seen) as work:
-        assert until(lambda: work.counts["done"] == 3000, 30)
+        assert until(lambda: work.counts["done"] == 3000)
     assert seen.calls == Counter(numbered(3000))
     assert work.ending == Ending(3000, 0, 0)
     assert drain(server.address, "jobs") == []
@@ -115,7 +115,7 @@ def test_a_coroutine_function_is_done_on_an_event_loop(server: process.Server) -
         seen(data)
 
     with working(server, function) as work:
-        assert until(lambda: work.counts["done"] == 200, 30)
+        assert until(lambda: work.counts["done"] == 200)
     assert work.worker.settings.mode is Mode.ASYNC
     assert seen.calls == Counter(numbered(200))
 
@@ -130,7 +130,7 @@ def test_a_coroutine_function_that_raises_what_ends_programs_fails_alone(server:
 
     put(server, *numbered(20))
     with working(server, function, attempts=2) as work:
-        assert until(lambda: work.counts["done"] + work.counts["dead"] == 20, 20)
+        assert until(lambda: work.counts["done"] + work.counts["dead"] == 20)
     assert work.counts["dead"] == 2
     assert seen.calls == Counter(numbered(20)) + Counter([b"1", b"2"])
 
@@ -158,7 +158,7 @@ def test_what_a_coroutine_function_starts_in_the_background_does_not_end_the_loo
 
     put(server, *numbered(20))
     with working(server, function) as work:
-        assert until(lambda: work.counts["done"] == 20, 20)
+        assert until(lambda: work.counts["done"] == 20)
     assert all(isinstance(task.exception(), raised) for task in started)
     assert seen.calls == Counter(numbered(20))
     assert any("leave()" in line or "in leave" in line for line in work.logged("background.exited"))
@@ -176,7 +176,7 @@ def test_a_failed_item_is_tried_again_and_then_dead_with_its_traceback(server: p
             raise GiveUp("never")
 
     with working(server, function, attempts=3) as work:
-        assert until(lambda: (work.counts["done"], work.counts["dead"]) == (1, 2), 20)
+        assert until(lambda: (work.counts["done"], work.counts["dead"]) == (1, 2))
     assert seen.calls == {b"good": 1, b"bad": 3, b"hopeless": 1}
     assert drain(server.address, "jobs") == []
     letters = {letter.data: letter for letter in map(DeadLetter.decode, drain(server.address, "jobs-dead"))}
@@ -198,7 +198,7 @@ def test_a_dead_letter_that_is_refused_keeps_its_item(tmp_path: Path) -> None:
             assert until(lambda: work.logged("dead_letter.refused"))
             with Client(*server.address) as client:
                 assert client.get("jobs-dead", wait_s=20) is not None
-            assert until(lambda: work.counts["dead"] == 2, 20)
+            assert until(lambda: work.counts["dead"] == 2)
         assert drain(server.address, "jobs") == []
         assert work.counts["failed"] == 2
 
@@ -247,26 +247,39 @@ def test_a_lane_survives_what_nobody_expected(server: process.Server) -> None:
     with working(server, function, concurrency=1) as work:
         work.worker.teller.log._write = cannot_tell
         put(server, b"a")
-        assert until(lambda: work.counts["done"] == 1, 60)
+        assert until(lambda: work.counts["done"] == 1)
     assert drain(server.address, "jobs") == []
     assert "RuntimeError: no log" in work.logged("connection.lost")[0]
 
 
-def test_a_long_item_is_extended_and_not_done_by_others(tmp_path: Path) -> None:
+@pytest.fixture
+def extended(monkeypatch: pytest.MonkeyPatch) -> Counter[bytes]:
+    """How often the server has let the time of each item begin again. A time-out of the server would also hit an item
+    whose worker stood still for so long, as on a busy machine.
+    """
+    counted: Counter[bytes] = Counter()
+    extend = Client.extend
+
+    def count(client: Client, item: Item) -> None:
+        extend(client, item)
+        counted[item.data] += 1
+
+    monkeypatch.setattr(Client, "extend", count)
+    return counted
+
+
+def test_a_long_item_is_extended_again_and_again(server: process.Server, extended: Counter[bytes]) -> None:
     release, seen = threading.Event(), Seen()
 
     def function(data: bytes) -> None:
         seen(data)
-        release.wait(30)
+        release.wait(120)
 
-    with running(tmp_path, config='[queues.jobs]\nopen_transaction_timeout = "2s"\n') as server:
-        put(server, b"a")
-        with working(server, function, concurrency=2, extend_s=0.05):
-            assert until(lambda: seen.calls)
-            with Client(*server.address) as other:
-                assert other.get("jobs", wait_s=2.5) is None
-            release.set()
-        assert (drain(server.address, "jobs"), seen.calls) == ([], {b"a": 1})
+    put(server, b"a")
+    with working(server, function, concurrency=2, extend_s=0.05):
+        assert until(lambda: extended[b"a"] >= 3)
+        release.set()
+    assert (drain(server.address, "jobs"), seen.calls) == ([], {b"a": 1})
 
 
 def test_an_item_that_an_operator_gave_back_meanwhile_is_told_and_not_done_twice(server: process.Server) -> None:
@@ -274,7 +287,7 @@ def test_an_item_that_an_operator_gave_back_meanwhile_is_told_and_not_done_twice
 
     def function(data: bytes) -> None:
         seen(data)
-        release.wait(30)
+        release.wait(120)
 
     put(server, b"a")
     with working(server, function, concurrency=1, extend_s=0.02) as work:
@@ -283,7 +296,7 @@ def test_an_item_that_an_operator_gave_back_meanwhile_is_told_and_not_done_twice
         assert aborted.returncode == 0, aborted.stderr
         assert until(lambda: not work.worker._lanes[0].client._open)  # an extension has noticed it
         release.set()
-        assert until(lambda: (work.counts["timed_out"], work.counts["repeated"]) == (1, 1), 20)
+        assert until(lambda: (work.counts["timed_out"], work.counts["repeated"]) == (1, 1))
     assert (drain(server.address, "jobs"), seen.calls) == ([], {b"a": 1})
     assert work.logged("connection.lost") == []
 
@@ -314,18 +327,18 @@ def test_items_behind_a_slow_one_go_to_another_lane(server: process.Server, asyn
     def function(data: bytes) -> None:
         seen(data)
         if data == b"slow":
-            release.wait(30)
+            release.wait(120)
 
     async def awaited(data: bytes) -> None:
         await asyncio.to_thread(function, data) if data == b"slow" else seen(data)
 
     put(server, *numbered(2000))
     with working(server, awaited if asynchronous else function, concurrency=1) as work:
-        assert until(lambda: work.counts["done"] == 2000, 20)
+        assert until(lambda: work.counts["done"] == 2000)
         put(server, b"slow", *numbered(20))
         assert until(lambda: seen.calls[b"slow"] == 1)
         with working(server, seen, concurrency=1) as other:
-            assert until(lambda: other.counts["done"] == 20, 20)
+            assert until(lambda: other.counts["done"] == 20)
             release.set()
     assert drain(server.address, "jobs") == []
     assert seen.calls == Counter(numbered(2000)) + Counter(numbered(20)) + Counter([b"slow"])
@@ -342,7 +355,7 @@ def test_a_call_that_takes_too_long_is_interrupted_and_fails(server: process.Ser
 
     put(server, b"a")
     with working(server, awaited if asynchronous else function, attempts=2, limit_s=0.05) as work:
-        assert until(lambda: work.counts["dead"] == 1, 20)
+        assert until(lambda: work.counts["dead"] == 1)
     (letter,) = drain(server.address, "jobs-dead")
     assert "took longer than 0.05 s" in DeadLetter.decode(letter).reason
     assert work.counts["limited"] == 2
@@ -357,12 +370,14 @@ def test_a_thread_that_hangs_is_replaced_and_its_item_is_not_lost(
     def function(data: bytes) -> None:
         seen(data)
         if data == b"hang":
-            release.wait(60)  # in C, where no exception comes through
+            release.wait(120)  # in C, where no exception comes through
 
-    put(server, b"hang", *numbered(50))
+    put(server, b"hang")
     with working(server, function, concurrency=1, limit_s=0.05, grace_s=0.1) as work:
-        assert until(lambda: work.counts["done"] == 50, 20)
-        assert work.counts["hung"] == 1
+        assert until(lambda: work.counts["hung"] == 1)
+        monkeypatch.setattr(keeper_module, "HUNG_S", 1000)  # on a busy machine a short call may last as long as that
+        put(server, *numbered(50))
+        assert until(lambda: work.counts["done"] == 50)
     assert work.ending == Ending(50, 0, 1)
     assert drain(server.address, "jobs") == [b"hang"]
     release.set()
@@ -384,10 +399,10 @@ def test_a_coroutine_that_ignores_its_cancellation_is_given_up(
 
     put(server, b"a", b"b")
     with working(server, function, concurrency=1, grace_s=600) as work:
-        begun.wait(20)
+        assert begun.wait(60)
         work.worker.stop()
         work.worker.stop()
-        was_given_up = until(lambda: work.ending is not None, 10)
+        was_given_up = until(lambda: work.ending is not None)
         release.set()
     assert was_given_up and work.ending == Ending(0, 0, 1)
     assert drain(server.address, "jobs") == [b"a", b"b"]
@@ -460,7 +475,7 @@ def test_a_second_stop_hands_items_back_at_once(server: process.Server, asynchro
 
     put(server, b"a", b"b")
     with working(server, awaited if asynchronous else function, concurrency=1, grace_s=600) as work:
-        begun.wait(20)
+        assert begun.wait(60)
         work.worker.stop()
     assert work.ending == Ending(0, 0, 0)
     assert drain(server.address, "jobs") == [b"a", b"b"]
@@ -520,13 +535,13 @@ def test_a_server_that_is_killed_under_load_loses_nothing_and_nothing_is_done_tw
 
     with working(server, awaited if asynchronous else function) as work:
         for done in (500, 1500, 2500):
-            assert until(lambda done=done: work.counts["done"] > done, 30)
+            assert until(lambda done=done: work.counts["done"] > done)
             port = server.port
             server.kill()
             server.options = ("--port", str(port))
             server.start()
-        assert until(lambda: len(seen.calls) == 4000, 60)
-        assert until(lambda: stats(server.address).get("queue_jobs_items") == "0", 30)
+        assert until(lambda: len(seen.calls) == 4000)
+        assert until(lambda: stats(server.address).get("queue_jobs_items") == "0")
     assert seen.calls == Counter(items)
     assert drain(server.address, "jobs") == []
     assert work.counts["connections_lost"] >= 3
@@ -541,7 +556,7 @@ def test_a_worker_waits_for_a_server_that_is_not_there_yet(server: process.Serve
         assert until(lambda: work.logged("connection.lost"))
         server.options = ("--port", str(port))
         server.start()
-        assert until(lambda: work.counts["done"] == 1, 30)
+        assert until(lambda: work.counts["done"] == 1)
     assert seen.calls == {b"a": 1}
 
 
@@ -549,15 +564,31 @@ def test_a_worker_waits_for_a_server_that_is_not_there_yet(server: process.Serve
 def test_a_server_that_answers_wrong_or_not_at_all_gives_no_item_and_is_asked_again(bad: bytes | None) -> None:
     seen = Seen()
     lines: list[str] = []
-    named = b"OK\r\n"  # the answer to the worker's name
-    right = item_of(b"right", b"jobs/t=50/open", 7)
-    with playing(*[named, bad] * 3, named, right, *[b"DELETED\r\nEND\r\n"] * 9) as fake:
+
+    def answers() -> Iterator[bytes | None]:
+        """By the request, because the time-out is short: on a busy machine each may be made again."""
+        bad_ones, is_confirmed = 3, False
+        while True:
+            asked = fake.heard[-1]
+            if asked.startswith(b"client_name "):
+                yield b"OK\r\n"
+            elif asked.startswith(b"delete "):
+                is_confirmed = True
+                yield b"DELETED\r\nEND\r\n"
+            elif bad_ones:
+                bad_ones -= 1
+                yield bad
+            else:
+                yield None if is_confirmed else item_of(b"right", b"jobs/t=50/open", 7)
+
+    with playing() as fake:
+        fake._script = answers()
         settings = Settings(queue="jobs", concurrency=1, prefetch=1, wait_s=0.05)
         to = Server(port=fake.address[1], answer_timeout_s=0.1)
         worker = Worker(seen, settings, to, log=Log("w", write=lines.append))
-        thread = threading.Thread(target=worker.run)
+        thread = threading.Thread(target=worker.run, daemon=True)
         thread.start()
-        assert until(lambda: worker.teller.counters.counts["done"] == 1, 30), lines
+        assert until(lambda: worker.teller.counters.counts["done"] == 1), lines
         worker.stop()
         thread.join(30)
     assert seen.calls == {b"right": 1}
@@ -576,7 +607,7 @@ def test_a_wall_clock_that_jumps_moves_no_pause(server: process.Server, monkeypa
 
     put(server, b"a")
     with working(server, function, concurrency=1) as work:
-        assert until(lambda: work.counts["done"] == 1, 60)
+        assert until(lambda: work.counts["done"] == 1)
     assert seen.calls == {b"a": 4}
 
 
@@ -584,7 +615,7 @@ def test_two_workers_of_one_name_share_a_queue(server: process.Server) -> None:
     put(server, *numbered(1000))
     seen = Seen()
     with working(server, seen, name="w") as one, working(server, seen, name="w") as two:
-        assert until(lambda: one.counts["done"] + two.counts["done"] == 1000, 30)
+        assert until(lambda: one.counts["done"] + two.counts["done"] == 1000)
     assert seen.calls == Counter(numbered(1000))
 
 
@@ -595,21 +626,20 @@ def test_a_rate_is_kept_over_all_lanes(server: process.Server) -> None:
     def function(data: bytes) -> None:
         times.append(time.monotonic())
 
-    with working(server, function, rate_per_s=50) as work:
-        assert until(lambda: work.counts["done"] == 12, 20)
-    assert max(times) - min(times) >= 11 / 50 - 0.01
+    began_s = time.monotonic()  # not at the first call, which may be late where the last one is not
+    with working(server, function, rate_per_s=20) as work:
+        assert until(lambda: work.counts["done"] == 12)
+    assert max(times) - began_s >= 11 / 20
 
 
-def test_an_item_that_waits_for_its_turn_stays_the_workers(tmp_path: Path) -> None:
+def test_an_item_that_waits_for_its_turn_stays_the_workers(server: process.Server, extended: Counter[bytes]) -> None:
     seen = Seen()
-    with running(tmp_path, config='[default]\nopen_transaction_timeout = "600ms"\n') as server:
-        put(server, *numbered(4))
-        settings = {"rate_per_s": 1, "concurrency": 2, "extend_s": 0.1}
-        with working(server, seen, **settings) as one, working(server, seen, **settings) as two:
-            assert until(lambda: one.counts["done"] + two.counts["done"] >= 4, 20)
-        assert (one.counts["timed_out"], two.counts["timed_out"]) == (0, 0)
-        assert seen.calls == Counter(numbered(4))
-        assert drain(server.address, "jobs") == []
+    put(server, b"a", b"b")
+    with working(server, seen, rate_per_s=0.001, concurrency=2, extend_s=0.02) as work:
+        assert until(lambda: work.counts["done"] == 1 and max(extended.values(), default=0) >= 3)
+    (done,) = seen.calls
+    assert drain(server.address, "jobs") == [b"b" if done == b"a" else b"a"] == list(extended)
+    assert work.counts["timed_out"] == 0
 
 
 def test_the_kestrel_dialect_is_refused_with_what_to_do(tmp_path: Path) -> None:

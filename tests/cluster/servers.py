@@ -108,8 +108,9 @@ class MemberServer:
         data = None if body is None else json.dumps(body).encode()
         url, type_ = f"http://127.0.0.1:{self.admin_port}{path}", {"Content-Type": "application/json"}
         request = urllib.request.Request(url, data, type_)
+        seconds_max = 5 if body is None else 60  # a look can be repeated, also at one that is stopped
         try:
-            with urllib.request.urlopen(request, timeout=5) as reply:
+            with urllib.request.urlopen(request, timeout=seconds_max) as reply:
                 return reply.status, json.load(reply)
         except urllib.error.HTTPError as error:
             return error.code, json.load(error)
@@ -118,7 +119,7 @@ class MemberServer:
 
     def text_of(self, path: str) -> str:
         """Ask the admin listener for text, such as /metrics."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.admin_port}{path}", timeout=5) as reply:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.admin_port}{path}", timeout=60) as reply:
             return str(reply.read().decode())
 
     @property

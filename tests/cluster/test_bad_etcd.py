@@ -7,11 +7,13 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
+import trio.lowlevel
+import trio.testing
 
 from staniel.cluster.etcd.client import Etcd
 from staniel.cluster.etcd.errors import EtcdError, EtcdRefusal, EtcdUnreachable, ForeignEtcd
 from staniel.cluster.etcd.exchange import REPLY_BYTES_MAX
-from staniel.cluster.etcd.messages import NewsKind, Outcome
+from staniel.cluster.etcd.messages import NewsKind, Outcome, PutResult
 from tests.cluster.scripted import (
     HEADER,
     STREAM_HEAD,
@@ -134,9 +136,18 @@ async def test_a_put_without_a_clear_reply_is_unknown_and_given_to_no_other_endp
         assert good.asked == []
 
 
-async def test_a_put_whose_reply_does_not_come_is_unknown() -> None:
-    async with scripted(replies(PROBED)) as bad:
-        result = await Etcd([bad.url], timeout_s=SHORT_S).put_if_unchanged(KEY, 4, b"2")
+async def test_a_put_whose_reply_does_not_come_is_unknown(mock_clock: trio.testing.MockClock) -> None:
+    results: list[PutResult] = []
+
+    async def put() -> None:
+        results.append(await Etcd([bad.url], timeout_s=PATIENT_S).put_if_unchanged(KEY, 4, b"2"))
+
+    async with scripted(replies(PROBED)) as bad, trio.open_nursery() as nursery:
+        nursery.start_soon(put)
+        while b"/v3/kv/txn" not in b"".join(bad.asked):
+            await trio.lowlevel.checkpoint()
+        mock_clock.jump(PATIENT_S + 1)
+    (result,) = results
     assert result.outcome is Outcome.UNKNOWN and "no reply within" in result.why
 
 

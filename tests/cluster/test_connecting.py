@@ -13,9 +13,9 @@ from staniel.server.cluster.member_process import is_refusal, open_link
 from tests.support.transcripts import free_port
 
 
-def error_of(host: str, port: int) -> BaseException:
+def error_of(host: str, port: int, seconds_max: float) -> BaseException:
     async def connect() -> None:
-        with trio.fail_after(0.2):
+        with trio.fail_after(seconds_max):
             await (await trio.open_tcp_stream(host, port)).aclose()
 
     with pytest.raises((OSError, trio.TooSlowError)) as raised:
@@ -24,7 +24,7 @@ def error_of(host: str, port: int) -> BaseException:
 
 
 def test_a_port_that_nothing_listens_on_is_refused() -> None:
-    assert is_refusal(error_of("127.0.0.1", free_port()))
+    assert is_refusal(error_of("127.0.0.1", free_port(), 60))
 
 
 def test_a_machine_that_does_not_answer_is_not_a_refusal() -> None:
@@ -33,7 +33,7 @@ def test_a_machine_that_does_not_answer_is_not_a_refusal() -> None:
         full.listen(0)
         port = full.getsockname()[1]
         with closing(socket.create_connection(("127.0.0.1", port))):  # its backlog is full
-            assert not is_refusal(error_of("127.0.0.1", port))
+            assert not is_refusal(error_of("127.0.0.1", port, 0.2))
 
 
 async def test_no_leader_is_connected_to_before_etcd_has_the_entry_of_this_process(

@@ -24,7 +24,7 @@ from staniel.bench.peers.workloads import WORKLOADS, Mode, Workload
 from tests.bench.test_bench import FAKE_QUEUE
 
 CONTESTANT = next(peer for peer in PEERS if peer.name == LIMIT)
-SECONDS_MAX = 20
+SECONDS_MAX = 60
 TINY = Workload("tiny", Mode.PUT, conns=3, ops=60, peers=(LIMIT,))
 MAIN_ROWS = (
     *("put", "get", "flood-50+50", "put-10x32", "get-10x32"),

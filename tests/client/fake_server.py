@@ -48,7 +48,7 @@ class FakeServer:
                     return
                 if isinstance(answer, tuple):
                     answer, event = answer
-                    event.wait(30)
+                    event.wait(60)
                 if answer is not None:
                     connection.sendall(answer)
                 if isinstance(answer, Last):
@@ -59,7 +59,7 @@ class FakeServer:
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self._thread.join(10)
+        self._thread.join(60)
 
 
 @contextmanager

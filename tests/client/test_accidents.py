@@ -85,7 +85,7 @@ def test_a_wrong_answer_closes_the_connection_and_the_outcome_is_unknown(call: s
 
     with playing(BAD[bad]) as server:
         play(kind, body)
-        assert server.is_left.wait(10)
+        assert server.is_left.wait(60)
         assert len(server.heard) == 1
 
 
@@ -104,7 +104,7 @@ def test_an_end_without_its_answer_names_the_item(how: str, bad: bytes | None, k
 
     with playing(OPENED, bad) as server:
         play(kind, body) if bad is not None or how not in ("get", "reserve") else short_settling(kind, body)
-        assert server.is_left.wait(10)
+        assert server.is_left.wait(60)
 
 
 @each_kind
@@ -122,10 +122,10 @@ def test_an_end_on_a_connection_that_was_lost_before_is_not_done_and_names_the_i
     async def ended_when_lost(client: Any, how: str) -> None:
         if how == "reserve":
             async with client.reserve("q"):
-                assert server.is_left.wait(10)
+                assert server.is_left.wait(60)
             return
         taken = await client.open("q")
-        assert server.is_left.wait(10)
+        assert server.is_left.wait(60)
         await getattr(client, how)(taken)
 
     with playing(Last(OPENED)) as server:
@@ -206,7 +206,7 @@ def test_a_client_is_closed_under_a_thread_that_waits() -> None:
         thread.start()
         assert until(lambda: server.heard)
         client.close()
-        thread.join(10)
+        thread.join(60)
         assert [str(error) for error in lost] == ["closed by this program"]
 
 
@@ -360,7 +360,7 @@ def test_a_fork_is_noticed_by_the_clients_of_a_loop(server: Server, kind: str) -
                     target=lambda: anyio.run(of_child, client, writer, backend=kind), daemon=True
                 )
                 in_thread.start()
-                in_thread.join(30)
+                in_thread.join(60)
                 os._exit(0)
             await anyio.to_thread.run_sync(os.waitpid, child, 0)
             assert os.read(reader, 1000).startswith(b"not done: this process was forked after the client had connected")

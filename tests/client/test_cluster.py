@@ -275,7 +275,7 @@ def test_when_the_leader_is_lost_the_other_members_are_asked_at_once(kind: str, 
     async def body(make: Make) -> None:
         async with make([leader.address, NOWHERE, member.address]) as client:
             await client.put("q", b"a")
-            assert leader.is_left.wait(10)
+            assert leader.is_left.wait(60)
             if call == "put":
                 await client.put("q", b"b")
             else:

@@ -84,7 +84,7 @@ def test_a_connection_that_the_leader_has_closed_is_made_again_and_no_member_is_
         async with make([leader.address], leader_wait_s=0) as pool:
             async with pool.client() as client:
                 await client.put("q", b"a")
-            assert leader.is_left.wait(10)
+            assert leader.is_left.wait(60)
             async with pool.client() as again:
                 assert again == client
                 await again.put("q", b"b")

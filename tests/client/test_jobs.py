@@ -186,7 +186,7 @@ def test_a_wrong_answer_closes_the_connection_and_the_error_names_the_job(call: 
 
     with playing(BAD[bad]) as fake:
         playing_jobs(kind, body)
-        assert fake.is_left.wait(10)
+        assert fake.is_left.wait(60)
         assert len(fake.heard) == 1
 
 

@@ -277,7 +277,7 @@ def test_the_followers_of_a_leader_that_is_lost_are_asked_at_once(
     async def body(make: Make) -> None:
         async with make([follower.address]) as client:
             await client.put("q", b"a")
-            assert leader.is_left.wait(10)
+            assert leader.is_left.wait(60)
             if how == "get":
                 assert await client.get("q") is None
             else:
@@ -567,7 +567,7 @@ def test_a_client_that_is_closed_under_a_waiting_thread_connects_to_no_server_ag
     for server in two:
         with Client(*server.address) as other:
             other.put("jobs", b"a")
-    thread.join(30)
+    thread.join(60)
     assert told == ["closed by this program"]
     assert [drain(server.address, "jobs") for server in two] == [[b"a"], [b"a"]]
 

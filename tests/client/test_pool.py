@@ -243,7 +243,7 @@ def test_a_pool_that_is_closed_tells_the_threads_that_wait(server: Server) -> No
         thread = threading.Thread(target=wait)
         thread.start()
         pool.close()
-        thread.join(10)
+        thread.join(60)
         assert client.version()
     assert told == ["the pool is closed; make another"]
     assert client._connection.why == "closed by this program"
@@ -281,7 +281,7 @@ def test_a_client_that_comes_back_while_a_thread_uses_it_is_closed(server: Serve
             assert until(lambda: stats(server.address).get("queue_jobs_waiters") == "1")
         with pool.client() as other:
             assert other.version()
-        thread.join(10)
+        thread.join(60)
     assert told == ["closed by this program"]
 
 
@@ -324,7 +324,7 @@ def test_a_forked_process_has_a_pool_of_its_own_on_a_loop_of_its_own(server: Ser
                         target=lambda: anyio.run(of_child, pool, client, backend=kind), daemon=True
                     )
                     in_thread.start()
-                    in_thread.join(30)
+                    in_thread.join(60)
                 finally:
                     os._exit(2)
             assert await anyio.to_thread.run_sync(os.waitpid, child, 0) == (child, 0)

@@ -170,7 +170,7 @@ def test_what_comes_between_two_requests_is_noticed_before_the_second_is_sent(
         with connection:
             heard.append(connection.recv(100))
             connection.sendall(b"STORED\r\n")
-            goes_on.wait(30)
+            goes_on.wait(60)
             connection.sendall(second)
             if not second:
                 connection.shutdown(socket.SHUT_WR)
@@ -181,7 +181,7 @@ def test_what_comes_between_two_requests_is_noticed_before_the_second_is_sent(
         client = make(*listener.getsockname())
         await client.put("q", b"a")
         goes_on.set()
-        assert is_sent.wait(30)
+        assert is_sent.wait(60)
         with pytest.raises(ConnectionLost, match=why) as lost:
             await client.put("q", b"b")
         assert lost.value.outcome is Outcome.NOT_DONE

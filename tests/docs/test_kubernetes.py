@@ -196,7 +196,7 @@ def probed(name: str, place: dict[str, str]) -> int:
     (port,) = [each["containerPort"] for each in container()["ports"] if each["name"] == probe["port"]]
     url = f"{probe['scheme'].lower()}://127.0.0.1:{place[str(port)]}{probe['path']}"
     try:
-        with urllib.request.urlopen(url, context=ssl._create_unverified_context(), timeout=10) as reply:
+        with urllib.request.urlopen(url, context=ssl._create_unverified_context(), timeout=60) as reply:
             return int(reply.status)
     except urllib.error.HTTPError as error:
         return error.code
@@ -226,7 +226,7 @@ def test_what_the_monitor_scrapes_is_there(server: subprocess.Popen[str], place:
     context = ssl.create_default_context(cafile=str(Path(place["/run/secrets/staniel/tls"]) / ca["key"]))
     url = f"{endpoint['scheme']}://127.0.0.1:{place[str(ports[endpoint['port']])]}{endpoint['path']}"
     asked = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
-    with urllib.request.urlopen(asked, context=context, timeout=10) as reply:
+    with urllib.request.urlopen(asked, context=context, timeout=60) as reply:
         assert b"staniel_up_seconds" in reply.read()
 
 

@@ -83,7 +83,7 @@ def test_a_set_of_a_stranger_gets_words_that_say_that_it_was_taken_for_a_login(
             (("localhost", server.second_port), {"tls_context": context}),
             (server.address, {}),
         ):
-            stranger = Client(address, timeout=30, default_noreply=False, **options)
+            stranger = Client(address, timeout=60, default_noreply=False, **options)
             for item, word in ((b"job-1", "bad authentication token format"), (b"a job", "authentication failure")):
                 with pytest.raises(MemcacheClientError) as refused:
                     stranger.set("jobs", item)
@@ -127,7 +127,7 @@ def test_the_steps_that_secure_a_server_let_in_its_users_alone(tmp_path: Path) -
         context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
         for user, does in (("shop", "put"), ("worker", "get")):
             token = (tmp_path / f"{user}.token").read_bytes().strip()
-            client = Client(("localhost", server.second_port), timeout=5, default_noreply=False, tls_context=context)
+            client = Client(("localhost", server.second_port), timeout=60, default_noreply=False, tls_context=context)
             assert client.set("login", user.encode() + b" " + token) is True
             if does == "put":
                 assert client.set("orders", b"1") is True

@@ -245,7 +245,7 @@ def test_what_the_image_runs_serves_and_its_checks_find_it(
                 assert done.returncode == 0, done
         finally:
             server.send_signal(signal.Signals[dockerfile("STOPSIGNAL")])
-        assert server.wait(30) == 0
+        assert server.wait(60) == 0
 
 
 def test_the_health_check_for_tls_alone_works_without_a_port(tmp_path: Path) -> None:

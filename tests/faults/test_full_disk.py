@@ -20,7 +20,7 @@ pytestmark = pytest.mark.programs("unshare", "nsenter", "mount")
 
 DISK_BYTES = 64 << 20
 FULL = b"SERVER_ERROR disk full, nothing can be stored until there is space"
-SPACE_SECONDS_MAX = 15.0  # promised is one; the machine may be busy
+SPACE_SECONDS_MAX = 60.0  # promised is one; the machine may be busy
 KILLS = 4
 LEAVE_BYTES = 200 << 10
 STEP_BYTES = 32 << 10

@@ -22,7 +22,7 @@ from tests.support.wire import Wire, drain, stats
 READS = 1000
 HOLDERS = 4
 EACH = READS // HOLDERS
-BACK_SECONDS_MAX = 30.0  # promised is one; the machine may be busy
+BACK_SECONDS_MAX = 60.0  # promised is one; the machine may be busy
 CONFIG = """
 [default]
 sync_journal = "os"
@@ -77,7 +77,7 @@ def holder(server: Server, queue: str, count: int) -> Iterator[subprocess.Popen[
     with subprocess.Popen(command, stdout=subprocess.PIPE, preexec_fn=die_with_the_tests) as child:
         try:
             assert child.stdout is not None
-            assert is_readable(child.stdout, 30) and child.stdout.readline() == b"holding\n"
+            assert is_readable(child.stdout, 60) and child.stdout.readline() == b"holding\n"
             yield child
         finally:
             child.kill()

@@ -13,7 +13,7 @@ from tests.support.wire import Wire, drain, stats
 
 def run(server: Server, tool: str, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [tool, f"--servers=127.0.0.1:{server.port}", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=20, cwd=cwd)
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=cwd)
 
 
 @pytest.mark.programs("memcping")

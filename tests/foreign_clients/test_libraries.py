@@ -39,7 +39,7 @@ def kept(client: Made, close: str = "close") -> Made:
 
 
 def careful(server: Server) -> Client:
-    return kept(Client(server.address, default_noreply=False, timeout=10))
+    return kept(Client(server.address, default_noreply=False, timeout=60))
 
 
 def python_memcached(server: Server) -> Any:
@@ -90,7 +90,7 @@ def test_two_workers_on_one_pooled_connection_confirm_each_others_items(
     server: Server, share: bool, comes_back: list[bytes]
 ) -> None:
     fill(server, 3)
-    pools = [kept(PooledClient(server.address, max_pool_size=1, default_noreply=False, timeout=10)) for _ in "ab"]
+    pools = [kept(PooledClient(server.address, max_pool_size=1, default_noreply=False, timeout=60)) for _ in "ab"]
     slow, quick = pools[0], pools[0 if share else 1]
     assert slow.get("jobs/open") == b"0" and quick.get("jobs/open") == b"1"
     quick.get("jobs/close")
@@ -102,7 +102,7 @@ def test_two_workers_on_one_pooled_connection_confirm_each_others_items(
 
 def test_a_hash_client_asks_another_server_for_the_read_of_a_queue(tmp_path: Path) -> None:
     with running(tmp_path / "a") as one, running(tmp_path / "b") as two:
-        client = kept(HashClient([one.address, two.address], default_noreply=False, timeout=10))
+        client = kept(HashClient([one.address, two.address], default_noreply=False, timeout=60))
         names = [f"jobs{number}" for number in range(20)]
         for name in names:
             client.set(name, b"x")
@@ -189,7 +189,7 @@ def test_refuse_makes_the_careless_fail_and_loses_nothing(tmp_path: Path) -> Non
         for harm in (lambda: client.get_many(["jobs", "jobs"]), lambda: client.delete("jobs"), client.flush_all):
             with pytest.raises(Exception, match="is refused here"):
                 harm()
-        careless = kept(Client(server.address, timeout=10))
+        careless = kept(Client(server.address, timeout=60))
         careless.set("jobs", b"x")
         with pytest.raises(Exception, match="noreply is refused here"):
             careless.get("jobs")

@@ -16,7 +16,7 @@ def said(server: Server, *command: str) -> list[str]:
     """What the script wrote; its exit code must be 0."""
     environment = {**os.environ, "NODE_PATH": str(NODE_MODULES)}
     ended = subprocess.run(
-        [*command, str(server.port)], capture_output=True, text=True, timeout=20, env=environment, cwd=SCRIPTS
+        [*command, str(server.port)], capture_output=True, text=True, timeout=60, env=environment, cwd=SCRIPTS
     )
     assert ended.returncode == 0, ended.stderr
     return ended.stdout.splitlines()

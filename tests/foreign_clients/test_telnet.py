@@ -93,7 +93,7 @@ def test_a_binary_client_is_hung_up_on(server: Server) -> None:
 def test_a_script_pipes_its_requests_through_nc(server: Server) -> None:
     requests = b"set jobs 0 0 5\r\nhello\r\nget jobs\r\nquit\r\n"
     nc = ["nc", "-w", "5", "127.0.0.1", str(server.port)]
-    said = subprocess.run(nc, input=requests, capture_output=True, timeout=10)
+    said = subprocess.run(nc, input=requests, capture_output=True, timeout=60)
     assert said.stdout == b"STORED\r\nVALUE jobs 0 5\r\nhello\r\nEND\r\n"
 
 
@@ -101,5 +101,5 @@ def test_a_script_pipes_its_requests_through_nc(server: Server) -> None:
 def test_a_script_that_shuts_its_side_hears_every_answer(server: Server) -> None:
     requests = b"".join(b"set jobs 0 0 3\r\n%03d\r\n" % number for number in range(500)) + b"get jobs\r\n"
     nc = ["nc", "-N", "-w", "5", "127.0.0.1", str(server.port)]
-    said = subprocess.run(nc, input=requests, capture_output=True, timeout=10)
+    said = subprocess.run(nc, input=requests, capture_output=True, timeout=60)
     assert said.stdout == b"STORED\r\n" * 500 + b"VALUE jobs 0 3\r\n000\r\nEND\r\n"

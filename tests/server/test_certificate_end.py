@@ -33,7 +33,7 @@ class Said:
     """
 
     def __init__(self, server: Server) -> None:
-        http = HTTPConnection(LOCAL, int(server.greeting.split(", spool")[0].rpartition(":")[2]), timeout=10)
+        http = HTTPConnection(LOCAL, int(server.greeting.split(", spool")[0].rpartition(":")[2]), timeout=60)
         with closing(http):
             http.request("GET", "/health/ready")
             answer = http.getresponse()

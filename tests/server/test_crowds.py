@@ -34,7 +34,7 @@ def test_three_hundred_waiters_get_one_item_each_in_the_order_they_came(tmp_path
         wires = [Wire(server.address) for _ in range(CROWD)]
         for wire in wires:
             # In one piece: once the version is answered, the get behind it waits in line.
-            wire.say(b"version\r\nget jobs/t=30000\r\n")
+            wire.say(b"version\r\nget jobs/t=300000\r\n")
             assert wire.line().startswith(b"VERSION ")
         assert until(lambda: stats(server.address)["queue_jobs_waiters"] == str(CROWD))
         producer.say(b"".join(b"set jobs 0 0 3\r\n%03d\r\n" % number for number in range(CROWD)))

@@ -76,7 +76,7 @@ def test_a_hang_up_during_the_recovery_has_the_file_read_again_once_it_serves(tm
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stop_before_the_greeting_is_one_line_and_a_clean_end(tmp_path: Path, number: int, place: str) -> None:
     command = Server(tmp_path, wrapper=struck_by(number, PLACES[place])).command
-    said = subprocess.run(command, capture_output=True, text=True, timeout=15)
+    said = subprocess.run(command, capture_output=True, text=True, timeout=60)
     name = signal.Signals(number).name
     assert (said.returncode, said.stdout) == (0, "")
     assert said.stderr == f"staniel: stopped by {name} before it served\n"
@@ -103,4 +103,4 @@ def test_signals_without_a_meaning_do_not_end_the_server(server: Server, number:
 
 def test_another_command_still_ends_by_a_hang_up() -> None:
     command = [*struck_by(signal.SIGHUP, AT_IMPORT.format(place="click")), "staniel", "--help"]
-    assert subprocess.run(command, capture_output=True, timeout=15).returncode == -signal.SIGHUP
+    assert subprocess.run(command, capture_output=True, timeout=60).returncode == -signal.SIGHUP

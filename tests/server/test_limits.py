@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 import signal
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -53,7 +54,7 @@ def lines(server: Server, limit: str) -> list[str]:
     return [line for line in server.stderr.splitlines() if "limit.reached" in line and f"why={limit}" in line]
 
 
-def is_served(wire: Wire, seconds_max: float = 10.0) -> bool:
+def is_served(wire: Wire, seconds_max: float = 60.0) -> bool:
     wire.sock.settimeout(seconds_max)
     try:
         return wire.ask(b"version").startswith(b"VERSION ")
@@ -133,6 +134,7 @@ def test_one_address_has_its_share_and_each_protocol_says_so(tmp_path: Path, sta
     with running(tmp_path, config=config) as server:
         inside = [stack.enter_context(Wire(server.address)) for _ in range(2)]
         assert all(is_served(wire) for wire in inside)
+        began_s = time.monotonic()
         where, why = ports(server), b"too many connections (max_connections_per_address)"
         wanted = {
             "memcache": b"SERVER_ERROR " + why + b"\r\n",
@@ -151,10 +153,10 @@ def test_one_address_has_its_share_and_each_protocol_says_so(tmp_path: Path, sta
         refused = Operator(where["admin"]).ask("GET", "/health/live")
         assert (refused.status, refused.json["error"].encode()) == (503, why)
         assert reached(server, "max_connections_per_address") == 5
-        assert len(lines(server, "max_connections_per_address")) == 1
         for _ in range(50):
             told(server.address)
-        assert len(lines(server, "max_connections_per_address")) == 1, "no more than one in ten seconds"
+        windows = 1 + int(time.monotonic() - began_s) // 10
+        assert 1 <= len(lines(server, "max_connections_per_address")) <= windows, "no more than one in ten seconds"
         inside[0].sock.close()
         operator.close()
         assert until(lambda: Operator(server.spool).ask("GET", "/api/server").json["connections"] == 3)

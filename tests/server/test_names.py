@@ -32,7 +32,7 @@ def thrift_put(address: tuple[str, int], name: str) -> bytes:
     call += b"\x0b" + struct.pack("!HI", 1, len(queue)) + queue
     call += b"\x0f" + struct.pack("!HBI", 2, 11, 1) + struct.pack("!I", 1) + b"x"
     call += b"\x08" + struct.pack("!Hi", 3, 0) + b"\x00"
-    with socket.create_connection(address, 10) as sock:
+    with socket.create_connection(address, 60) as sock:
         sock.sendall(struct.pack("!I", len(call)) + call)
         (size,) = struct.unpack("!I", sock.recv(4, socket.MSG_WAITALL))
         return sock.recv(size, socket.MSG_WAITALL)

@@ -21,6 +21,7 @@ from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.requests import Dialect
 from staniel.server.hub import Hub
 from staniel.server.machine import SystemMachine
+from tests.support.process import until
 from tests.support.ready import is_readable
 
 TIMEOUT = "[server]\nclient_timeout = 1000\n"
@@ -78,10 +79,12 @@ class Served:
 
     def asks(self, client: socket.socket, request: bytes) -> bytes:
         client.sendall(request)
-        for _ in range(1000):  # a turn is short, and the machine may be busy
+
+        def is_answered() -> bool:
             self.turns(count=1)
-            if is_readable(client):
-                break
+            return is_readable(client)
+
+        assert until(is_answered, rest=0)
         return client.recv(1 << 16)
 
     @property

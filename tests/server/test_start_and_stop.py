@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.process import GREETING, STOP_SECONDS_MAX, Server, run_staniel, running, until
 from tests.support.ready import is_readable
+from tests.support.transcripts import free_port
 from tests.support.wire import Wire, drain, stats
 
 
@@ -158,9 +159,7 @@ def test_unix_sockets_are_served_and_left_ones_are_replaced(tmp_path: Path) -> N
 
 def test_it_serves_with_every_standard_stream_closed(tmp_path: Path) -> None:
     port_file = tmp_path / "stderr"
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     command = Server(tmp_path).command
     command[command.index("--port") + 1] = str(port)
     child = subprocess.Popen(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command])
@@ -181,9 +180,7 @@ def test_it_serves_with_every_standard_stream_closed(tmp_path: Path) -> None:
 def test_it_serves_although_nobody_reads_its_greeting(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     command = Server(tmp_path).command
     command[command.index("--port") + 1] = str(port)
     child = subprocess.Popen(command, stdout=writer, stderr=subprocess.DEVNULL)
@@ -203,7 +200,7 @@ def test_a_log_that_nobody_reads_any_more_stops_nothing(tmp_path: Path) -> None:
     os.close(reader)
     try:
         assert child.stdout is not None
-        assert is_readable(child.stdout, 10)
+        assert is_readable(child.stdout, 60)
         said = GREETING.fullmatch(child.stdout.readline().decode())
         assert said
         with Wire(("127.0.0.1", int(said["port"]))) as wire:

@@ -28,7 +28,7 @@ def test_it_heeds_its_command_line_and_holds_only_its_own_files(tmp_path: Path) 
     said = (tmp_path / "said").open("wb")
     with said:
         child = starter.start(["serve", "--no-such-option"], said.fileno(), tmp_path)
-        assert child.wait(10) == 2 and b"--no-such-option" in (tmp_path / "said").read_bytes()
+        assert child.wait(60) == 2 and b"--no-such-option" in (tmp_path / "said").read_bytes()
         first, second = [
             starter.start(["serve", "--port", "0", "--spool", name], said.fileno(), tmp_path) for name in ("a", "b")
         ]

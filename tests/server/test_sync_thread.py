@@ -37,7 +37,7 @@ def sync_thread(nice: int) -> Iterator[WorkerThread[Look | Trouble]]:
 
 
 def flag_is_up(fd: int) -> bool:
-    return is_readable(fd, 10)
+    return is_readable(fd, 60)
 
 
 @pytest.mark.parametrize("more", [0, 7])

@@ -44,7 +44,7 @@ class Served(Struct):
         """What OpenSSL's client says after a handshake, or after none."""
         where = f"{LOCAL}:{self.secure[listener]}"
         command = ["openssl", "s_client", "-connect", where, "-CAfile", str(self.authority), *options]
-        ran = subprocess.run(command, input=said, capture_output=True, timeout=20)
+        ran = subprocess.run(command, input=said, capture_output=True, timeout=60)
         return (ran.stdout + ran.stderr).decode("utf-8", "replace")
 
     def cipher(self, listener: str, *options: str) -> str:
@@ -134,7 +134,7 @@ def test_tls_on_each_plain_port_is_named(tmp_path: Path) -> None:
         with running(tmp_path / listener, config=f"[{listener}]\nport = 0\n") as server:
             port = server.port if listener == "memcache" else last_port(server)
             ran = subprocess.run(
-                ["openssl", "s_client", "-connect", f"{LOCAL}:{port}"], input=b"", capture_output=True, timeout=20
+                ["openssl", "s_client", "-connect", f"{LOCAL}:{port}"], input=b"", capture_output=True, timeout=60
             )
             assert ran.returncode != 0
             assert until(lambda started=server: "TLS on a plain port" in started.stderr), (listener, server.stderr)  # type: ignore[misc]

@@ -538,7 +538,7 @@ def test_a_unix_sockets_client_is_known_by_its_uid(tmp_path: Path, stack: ExitSt
 
 
 def test_a_hash_is_made_of_what_standard_input_says() -> None:
-    found = subprocess.run([*STANIEL, "user", "hash"], input=b"both-secret\n", capture_output=True, timeout=20)
+    found = subprocess.run([*STANIEL, "user", "hash"], input=b"both-secret\n", capture_output=True, timeout=60)
     words = found.stdout.decode().strip().split("$")
     assert words[:4] == ["scrypt", "14", "8", "1"]
     for wrong in (b"", b"\n", b"two words\n", b"x" * 5000):

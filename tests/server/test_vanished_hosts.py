@@ -51,7 +51,7 @@ def test_open_reads_of_a_vanished_host_come_back_be_it_silent_or_sent_something(
         vanish(waiting)
         other.put("r", b"2")
         for queue, data in (("q", b"1"), ("r", b"2")):
-            assert until(lambda queue=queue, data=data: other.get(f"{queue}/peek") == data, 10), queue
+            assert until(lambda queue=queue, data=data: other.get(f"{queue}/peek") == data), queue
 
 
 def test_a_client_that_does_not_read_keeps_its_connection_as_long_as_its_host_answers(server: Server) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from types import TracebackType
 
-HEAR_SECONDS_MAX = 30.0
+HEAR_SECONDS_MAX = 60.0
 
 
 class Wire:
@@ -32,6 +32,11 @@ class Wire:
         """Send `data` as it is."""
         self.sock.sendall(data)
         return self
+
+    @property
+    def has_line(self) -> bool:
+        """Whether a whole line was received with an earlier one."""
+        return b"\n" in self._heard
 
     def line(self) -> bytes:
         """The next line without its line end; b"" at the end of the stream."""

@@ -176,7 +176,7 @@ def test_the_metrics_and_the_name_are_shown(server: Server) -> None:
         url = f"http://127.0.0.1:{found[1]}/metrics"
 
         def read() -> str:
-            with urllib.request.urlopen(url, timeout=10) as reply:
+            with urllib.request.urlopen(url, timeout=60) as reply:
                 return str(reply.read().decode())
 
         assert until(lambda: 'staniel_worker_done_total{worker="mine",queue="jobs"} 10\n' in read())

@@ -590,7 +590,7 @@ def test_a_server_that_answers_wrong_or_not_at_all_gives_no_item_and_is_asked_ag
         thread.start()
         assert until(lambda: worker.teller.counters.counts["done"] == 1), lines
         worker.stop()
-        thread.join(30)
+        thread.join(60)
     assert seen.calls == {b"right": 1}
     assert len([line for line in lines if "connection.lost" in line]) >= 3
 

@@ -47,7 +47,7 @@ class Operator:
         if isinstance(self._where, Path):
             connection: http.client.HTTPConnection = SpoolConnection(self._where)
         else:
-            connection = http.client.HTTPConnection("127.0.0.1", self._where, timeout=10)
+            connection = http.client.HTTPConnection("127.0.0.1", self._where, timeout=60)
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         if method not in ("GET", "HEAD"):
             sent.setdefault("content-type", "application/json")

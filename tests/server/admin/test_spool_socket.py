@@ -32,7 +32,7 @@ sys.stdin.read()
 ASK = """
 import socket, sys
 sock = socket.socket(socket.AF_UNIX)
-sock.settimeout(10)
+sock.settimeout(60)
 sock.connect("\\0" + sys.argv[1])
 try:
     sock.sendall(b"GET /api/server HTTP/1.1\\r\\nHost: staniel\\r\\n\\r\\n")

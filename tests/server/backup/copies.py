@@ -100,6 +100,6 @@ progress.Ticker.__call__ = step
 def killed_after(pieces: int, command: str, *arguments: str | Path) -> bool:
     """Run `command` until it has copied so many pieces, then kill it; whether it came so far."""
     line = [str(Path(STANIEL[0]).with_name("python")), "-c", KILLED_AT, str(pieces), command, *map(str, arguments)]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60)
     assert done.returncode in (0, -9), done
     return done.returncode == -9

@@ -39,7 +39,7 @@ def at_work(*works: Callable[[threading.Event], None]) -> Iterator[None]:
     finally:
         stop.set()
         for thread in threads:
-            thread.join(30)
+            thread.join(60)
     assert not wrong, wrong
 
 

@@ -145,7 +145,7 @@ def test_a_backup_whose_server_ends_meanwhile_is_none(number: int, tmp_path: Pat
             stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         server.wait()
-        _, said = copier.communicate(timeout=30)
+        _, said = copier.communicate(timeout=60)
         assert copier.returncode == 1 and "the server ended while its files were copied" in said, said
         assert not list((tmp_path / "dest" / "backups").glob("*"))
         server.start()

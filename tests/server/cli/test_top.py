@@ -20,7 +20,7 @@ from tests.support.process import STANIEL, Server, run_staniel, running
 from tests.support.ready import is_readable
 from tests.support.wire import Wire
 
-SECONDS_MAX = 15.0
+SECONDS_MAX = 60.0
 FRAME = re.compile(rb"\x1b\[H(.*?)\x1b\[J", re.DOTALL)
 STYLE = re.compile(r"\x1b\[[0-9;]*m|\x1b\[K")
 

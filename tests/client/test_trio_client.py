@@ -17,7 +17,7 @@ from staniel.client.aio import Client
 from tests.support.process import Server, running
 from tests.support.wire import drain
 
-PATIENCE = 5.0
+PATIENCE = 60.0
 SHORT = 0.05
 
 

@@ -96,15 +96,15 @@ def test_every_job_is_done_though_the_worker_and_the_server_are_killed(
 ) -> None:
     with example(producer, *where(server), "--count", str(JOBS)) as putting:
         putting.end()
-    options = (*where(server), "--done", str(tmp_path / "done.txt"), "--work-ms", "20", "--idle-s", "6")
-    with example(worker, *options) as first:
-        first.hear("begin job-5")
+    options = (*where(server), "--done", str(tmp_path / "done.txt"), "--idle-s", "6")
+    with example(worker, *options, "--work-ms", "1000") as first:  # so it is killed amid its second job
+        first.hear("begin job-1")
         first.kill()
-    with example(worker, *options) as second:
+    with example(worker, *options, "--work-ms", "20") as second:
         second.hear("begin job-15")
         server.restart()
         second.end()
-    assert "job-5" in second.said("begin")
+    assert first.said("done") == ["job-0"] and "job-1" in second.said("begin")
     assert second.said("lost")
     done = Counter(first.said("done") + second.said("done"))
     assert set(done) == {f"job-{number}" for number in range(JOBS)}
@@ -183,18 +183,23 @@ def test_a_producer_waits_for_room(tmp_path: Path, producer: str) -> None:
         assert sorted(found) == [b"job-%d" % number for number in range(4)]
 
 
+def pauses(working: Program, pattern: str, count: int) -> Iterator[float]:
+    """The times between such lines: one of them may be too short, or too long, because the machine is busy."""
+    for _ in range(count):
+        began_s = time.monotonic()
+        working.hear(pattern)
+        yield time.monotonic() - began_s
+
+
 @pytest.mark.parametrize("worker", WORKERS)
 def test_a_worker_outlives_a_server_that_refuses_reads_for_a_while(server: Server, tmp_path: Path, worker: str) -> None:
     with Wire(server.address) as wire, example(
-        worker, *where(server), "--done", str(tmp_path / "done.txt"), "--idle-s", "4"
+        worker, *where(server), "--done", str(tmp_path / "done.txt"), "--idle-s", "12"
     ) as working:  # fmt: skip
         assert wire.ask(b"status quiescent") == b"END"
         refused = "lost .*SERVER_ERROR.*|lost .*quiescent.*"
         working.hear(refused)
-        began_s = time.monotonic()
-        for _ in range(4):
-            working.hear(refused)
-        assert time.monotonic() - began_s > 0.6, "it asks as often as ever"
+        assert any(pause_s > 0.4 for pause_s in pauses(working, refused, 7)), "it asks as often as ever"
         assert wire.ask(b"status up") == b"END"
         assert wire.put("jobs", b"job-1") == b"STORED"
         working.hear("done job-1")
@@ -206,10 +211,10 @@ def test_a_job_that_comes_again_after_its_work_was_done_is_closed_without_work(
     server: Server, tmp_path: Path, worker: str
 ) -> None:
     """The close never arrives: the server is stopped as if the network were gone, and the worker killed."""
-    options = (*where(server), "--done", str(tmp_path / "done.txt"), "--idle-s", "1.5")
+    options = (*where(server), "--done", str(tmp_path / "done.txt"), "--idle-s", "5")
     with Wire(server.address) as wire:
         wire.put("jobs", b"once")
-    with example(worker, *options, "--work-ms", "300") as first:
+    with example(worker, *options, "--work-ms", "2000") as first:
         first.hear("begin once")
         server.kill()
         first.hear("done once")

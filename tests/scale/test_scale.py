@@ -137,7 +137,7 @@ def test_a_thousand_waiters_are_served_in_the_order_they_came_and_hang_ups_lose_
         wires = crowd(server, stack, WAITERS)
         for wire in wires:
             # In one piece: once the version is answered, the get behind it waits in line.
-            wire.say(b"version\r\nget jobs/open/t=60000\r\n")
+            wire.say(b"version\r\nget jobs/open/t=600000\r\n")
             assert wire.line().startswith(b"VERSION ")
         assert stats(server.address)["queue_jobs_waiters"] == str(WAITERS)
         for wire in wires[::10]:

@@ -35,8 +35,8 @@ def test_what_is_shown_is_dated_by_the_last_event_and_not_by_the_end_of_the_stre
 ) -> None:
     page = opened.go()
     page.evaluate(SET_HIDDEN, True)
-    before_ms = page.evaluate("Date.now()")
     server.kill()
+    before_ms = page.evaluate("Date.now()")
     set_clock_forward(page, TEN_MINUTES_MS)
     page.evaluate(SET_HIDDEN, False)
     page.wait_for_selector("#gone:has-text('Disconnected')")

@@ -34,7 +34,7 @@ def test_a_read_makes_a_queue_where_the_listener_says_so(
             assert wire.ask(b"get by_memcache") == b"END"
         with Wire(("127.0.0.1", text)) as wire:
             assert wire.say(b"get by_text\n").line() == b"*"
-        with socket.create_connection(("127.0.0.1", thrift), 10) as sock:
+        with socket.create_connection(("127.0.0.1", thrift), 60) as sock:
             sock.sendall(THRIFT_GET)
             assert sock.recv(1000)
         assert {path.name for path in server.spool.iterdir() if path.name.startswith("by_")} == made

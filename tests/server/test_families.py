@@ -10,16 +10,12 @@ import pytest
 from staniel.broker.config.load import parse
 from staniel.server import sockets
 from staniel.server.sockets import BoundSockets
+from tests.support.transcripts import free_port
 
 
 def bound(folder: Path, config: str) -> list[tuple[str, int]]:
     with BoundSockets(parse(f'server.spool = "{folder}/spool"\n{config}'.encode(), "")) as made:
         return [sock.getsockname()[:2] for sock, _ in made.sockets]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return int(sock.getsockname()[1])
 
 
 def test_localhost_is_the_address_of_each_family_on_one_port(tmp_path: Path) -> None:

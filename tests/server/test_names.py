@@ -10,6 +10,7 @@ from pathlib import Path
 import memcache
 
 from tests.support.process import Server, running
+from tests.support.transcripts import free_port
 from tests.support.wire import Wire, stats
 
 SPLITTING = "a\r\nSTAT forged 1\r\nEND"
@@ -39,9 +40,7 @@ def thrift_put(address: tuple[str, int], name: str) -> bytes:
 
 
 def test_no_protocol_makes_a_queue_with_such_a_name(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     with running(tmp_path, config=f"[thrift]\nport = {port}\n") as server, Wire(server.address) as wire:
         for name in ODD:
             refusal = wire.ask(b"ms %b 1 b\r\nx" % encoded(name))

@@ -25,6 +25,7 @@ from staniel.compiled import BUILD
 from staniel.server.text import human_duration, human_size, printable, printable_bytes
 from tests.server.admin.asking import Operator
 from tests.support.process import STANIEL, START_SECONDS_MAX, Server, run_staniel, running
+from tests.support.transcripts import free_port
 from tests.support.wire import Wire
 
 TOKEN = "0123456789abcdef"
@@ -386,8 +387,7 @@ def test_a_spool_that_was_named_from_a_folder_is_found_from_every_other(tmp_path
 
 
 def test_a_configuration_names_the_spool_or_the_port(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     with running(tmp_path, config=f"[admin]\nport = {port}\nsocket = false\n") as server:
         fill(server, "q", 2)
         assert "q " in say(server, "queues", "--config", str(server.config))
@@ -405,8 +405,7 @@ def test_a_server_that_does_not_listen_for_its_spool_is_named(tmp_path: Path) ->
 def test_where_no_server_is_one_line_says_what_to_do(tmp_path: Path) -> None:
     hint = "or name another with --spool, --config or --url"
     assert refuses(run_staniel("queues", "--spool", str(tmp_path / "none")), 1, hint)
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     assert refuses(run_staniel("health", "--url", f"http://127.0.0.1:{port}"), 1, "Connection refused; start it")
     assert refuses(run_staniel("stop", "--config", str(tmp_path / "none.toml")), 1, "cannot be read")
 

@@ -399,6 +399,13 @@ def replay(
 @click.option("--queue", "-q", "queues", multiple=True, required=True, help="A queue to drain.")
 @click.option("--follow/--once", default=False, show_default=True, help="Run for ever, or end after the present items.")
 @click.option("--batch", default=50_000, show_default=True, help="Items a batch.")
+@click.option(
+    "--protocol",
+    default="memcache",
+    type=click.Choice(["memcache", "workq"]),
+    show_default=True,
+    help="Drain items, or with workq jobs, at the servers' ports of [workq].",
+)
 @of_servers
 @on_spark
 def drain(
@@ -407,23 +414,24 @@ def drain(
     queues: tuple[str, ...],
     follow: bool,
     batch: int,
+    protocol: str,
     access: dict[str, str],
     **spark_options: Any,
 ) -> None:
-    """Move the items of live queues into Parquet tables in OUT. No item is lost; at most one batch comes twice, with
-    the same ids.
+    """Move the items or jobs of live queues into Parquet tables in OUT. None is lost; at most one batch comes twice,
+    with the same ids.
     """
     from staniel.pipeline.sources.live_options import LiveOptions
     from staniel.pipeline.sources.options import as_option
     from staniel.pipeline.tasks.drain_to_lake import drain as job
 
-    options = {"queues": as_option(queues), "maxItemsPerTrigger": str(batch)} | access
+    options = {"queues": as_option(queues), "maxItemsPerTrigger": str(batch), "protocol": protocol} | access
     options |= {"servers": ",".join(servers)} if servers else {}
     with one_line():
         LiveOptions(options).reach()
     with spark_on(**spark_options) as spark:
-        rows = job(spark, out, options, not follow, show_progress("items"))
-    print_note(f"{rows:,} items drained to {out}")
+        rows = job(spark, out, options, not follow, show_progress("items" if protocol == "memcache" else "jobs"))
+    print_note(f"{rows:,} {'items' if protocol == 'memcache' else 'jobs'} drained to {out}")
 
 
 @pipeline.command(epilog="staniel pipeline verify /var/lib/staniel")

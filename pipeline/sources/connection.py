@@ -1,11 +1,13 @@
-"""A blocking connection to a live server, for tasks and the driver: protocol/client with a socket."""
+"""Blocking connections to a live server, for tasks and the driver: protocol/client with a socket. That for jobs is in
+job_connection.py.
+"""
 
 from __future__ import annotations
 
 import re
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NoReturn
+from typing import Generic, NoReturn, Protocol, TypeVar
 
 from staniel.pipeline.sources.access import PLAIN, Access
 from staniel.protocol.client.conversation import Conversation
@@ -28,27 +30,50 @@ class ServerRefused(Exception):
     """The server refused a request, in its own words, or the connection: repeating it would not help."""
 
 
-def address(text: str) -> tuple[str, int]:
-    """Parse `host:port`; the default port is 22133. Raises ValueError."""
+class ProtocolBroken(ServerLost):
+    """The server sent bytes that are no reply to the request."""
+
+
+def address(text: str, default: int = PORT) -> tuple[str, int]:
+    """Parse `host:port`; the port may be left out. Raises ValueError."""
     host, colon, port = text.rpartition(":")
     if not colon:
-        return text, PORT
+        return text, default
     if not port.isdigit() or not 0 < int(port) < 65536:
         raise ValueError(f"a server is host:port, not {text!r}")
     return host.strip("[]"), int(port)
 
 
-class BlockingConnection:
+AnyRequest = TypeVar("AnyRequest")
+AnyReply = TypeVar("AnyReply")
+SomeRequest = TypeVar("SomeRequest", contravariant=True)
+SomeReply = TypeVar("SomeReply", covariant=True)
+
+
+class Talk(Protocol[SomeRequest, SomeReply]):
+    """The client's half of a protocol, without a socket."""
+
+    @property
+    def unanswered(self) -> int: ...
+    def send(self, *requests: SomeRequest) -> bytes: ...
+    def receive(self, data: bytes) -> Sequence[SomeReply]: ...
+
+
+class ServerConnection(Generic[AnyRequest, AnyReply]):
     """A connection over one socket. Every method raises ServerLost, and then closes it."""
 
-    def __init__(self, server: str, timeout_s: float = 30.0, access: Access = PLAIN) -> None:
-        """Connect and log in. Raises ServerLost; ServerRefused if another try would not help; AccessError for an
-        unusable file of `access`.
+    PORT = PORT
+
+    def __init__(
+        self, server: str, talk: Talk[AnyRequest, AnyReply], timeout_s: float = 30.0, access: Access = PLAIN
+    ) -> None:
+        """Connect. Raises ServerLost; ServerRefused if another try would not help; AccessError for an unusable file of
+        `access`.
         """
         self.server = server
-        self._conversation = Conversation()
+        self._conversation = talk
         try:
-            self._socket = access.connect(address(server), timeout_s)
+            self._socket = access.connect(address(server, self.PORT), timeout_s)
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
             raise ServerLost(f"{server} hung up amid the TLS handshake; is that its tls_port?") from error
         except ssl.SSLCertVerificationError as error:
@@ -59,41 +84,38 @@ class BlockingConnection:
         except OSError as error:
             raise ServerLost(f"no answer from {server}: {error}") from error
         try:
-            self._log_in(access)
+            self._greet(access)
         except BaseException:
             self.close()
             raise
 
-    def _log_in(self, access: Access) -> None:
+    def _greet(self, access: Access) -> None:
+        """Send the first request, and log in. Raises what the constructor raises."""
+
+    def _ask_first(self, request: AnyRequest) -> AnyReply:
+        """Send the first request. Raises ServerRefused if the server does not accept the certificate."""
         try:
-            (version,) = self.ask(memcache.Version())
+            (reply,) = self.ask(request)
+            return reply
         except ServerLost as lost:
             refusal = lost.__cause__  # in TLS 1.3 a client learns only now that its certificate was refused
             if isinstance(refusal, ssl.SSLError) and not isinstance(refusal, ssl.SSLEOFError | ssl.SSLZeroReturnError):
                 why = f"{self.server} refuses TLS: {refusal.reason or refusal}"
                 raise ServerRefused(f"{why}; give certificateFile, or another one") from refusal
             raise
-        if not must_log_in(version):
-            return
-        if not access.user:
-            raise ServerRefused(f"{self.server} asks who its clients are: give user and tokenFile, or certificateFile")
-        (reply,) = self.ask(access.login())
-        if isinstance(reply, Error):
-            why = f"{self.server} does not let {access.user} in: {reply.fault.value} {reply.why}"
-            raise ServerLost(why) if reply.fault is Fault.SERVER else ServerRefused(why)  # too many logins: again
 
-    def send(self, requests: Sequence[memcache.Request]) -> None:
+    def send(self, requests: Sequence[AnyRequest]) -> None:
         """Send, without waiting for replies."""
         try:
             self._socket.sendall(self._conversation.send(*requests))
         except OSError as error:
             self._fail(f"{self.server}: {error}")
 
-    def receive(self) -> list[Reply]:
+    def receive(self) -> list[AnyReply]:
         """Return the replies to all requests sent so far."""
         return [reply for some in self._replies() for reply in some]
 
-    def _replies(self) -> Iterator[list[Reply]]:
+    def _replies(self) -> Iterator[list[AnyReply]]:
         """Yield the replies as they come, so that a caller need not store them."""
         while self._conversation.unanswered:
             try:
@@ -103,11 +125,12 @@ class BlockingConnection:
             if not data:
                 self._fail(f"{self.server} hung up")
             replies = self._conversation.receive(data)
-            if replies and isinstance(replies[-1], ProtocolViolation):
-                self._fail(f"{self.server} said {replies[-1].line[:80]!r}: {replies[-1].why}")
-            yield replies
+            if replies and isinstance(bad := replies[-1], ProtocolViolation):
+                self.close()
+                raise ProtocolBroken(f"{self.server} said {bad.line[:80]!r}: {bad.why}")
+            yield list(replies)
 
-    def ask(self, *requests: memcache.Request) -> list[Reply]:
+    def ask(self, *requests: AnyRequest) -> list[AnyReply]:
         self.send(requests)
         return self.receive()
 
@@ -117,6 +140,24 @@ class BlockingConnection:
     def _fail(self, why: str, cause: OSError | None = None) -> NoReturn:
         self.close()
         raise ServerLost(why) from cause
+
+
+class BlockingConnection(ServerConnection[memcache.Request, Reply]):
+    """A connection for items."""
+
+    def __init__(self, server: str, timeout_s: float = 30.0, access: Access = PLAIN) -> None:
+        """Connect and log in. Raises what the base class raises."""
+        super().__init__(server, Conversation(), timeout_s, access)
+
+    def _greet(self, access: Access) -> None:
+        if not must_log_in(self._ask_first(memcache.Version())):
+            return
+        if not access.user:
+            raise ServerRefused(f"{self.server} asks who its clients are: give user and tokenFile, or certificateFile")
+        (reply,) = self.ask(access.login())
+        if isinstance(reply, Error):
+            why = f"{self.server} does not let {access.user} in: {reply.fault.value} {reply.why}"
+            raise ServerLost(why) if reply.fault is Fault.SERVER else ServerRefused(why)  # too many logins: again
 
     def request_reads(self, queue: str, count: int, wait_ms: int) -> None:
         """Ask for up to `count` open reads; the first may wait."""

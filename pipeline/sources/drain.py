@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from staniel.pipeline.sources.access import PLAIN, Access
 from staniel.pipeline.sources.connection import BlockingConnection, ServerLost
-from staniel.pipeline.sources.drain_spool import Drained, DrainSpool
+from staniel.pipeline.sources.drain_spool import Drained, DrainSpool, encode_items
 from staniel.protocol.client.replies import Item
 
 OPEN_READS = 100  # a server's default limit of one connection's open reads in one queue
@@ -37,14 +37,17 @@ class UnknownQueue(Exception):
 
 
 class BatchLimits(Struct):
-    """The remaining limits of a batch. `bytes` counts payload; the last item may exceed them."""
+    """The remaining limits of a batch. `bytes` counts payload; the last item may exceed them. `is_ended`: no more
+    rounds, as another thread has decided, which must not write the numbers that this one counts down.
+    """
 
     items: int
     bytes: int
+    is_ended: bool = False
 
     @property
     def spent(self) -> bool:
-        return self.items <= 0 or self.bytes <= 0
+        return self.is_ended or self.items <= 0 or self.bytes <= 0
 
     def subtract_items(self, items: list[Item]) -> None:
         self.items -= len(items)
@@ -191,6 +194,9 @@ class Drain:
                 break
         return taken
 
+    def confirm_spooled(self, names: list[str]) -> None:
+        """Do nothing: unconfirmed items of these files are in their queues again, and no client can tell which."""
+
     def waiting(self) -> int:
         """Return how many items the servers report. Raises ServerLost if one does not reply, UnknownQueue if no server
         has one of the queues.
@@ -232,7 +238,7 @@ class Drain:
         if not count:
             return 0, False
         self.after(DrainStep.RESERVED)
-        self.spool.put(batch, number, drained, lambda: self.after(DrainStep.SPOOLED))
+        self.spool.put(batch, number, encode_items(drained), lambda: self.after(DrainStep.SPOOLED))
         self.after(DrainStep.SYNCED)
         for queue in self.server_queues:
             self._try(queue, queue.confirm)

@@ -121,13 +121,13 @@ class DrainSpool:
                 batches.setdefault(int(match[1]), []).append(name)
         return batches
 
-    def put(self, batch: int, number: int, drained: list[Drained], written: Callable[[], None]) -> None:
-        """Add one file to a batch; it is durable when this returns. `written` is called between write and sync.
+    def put(self, batch: int, number: int, data: bytes, written: Callable[[], None]) -> None:
+        """Add one file, an Arrow stream, to a batch; it is durable when this returns. `written` is called between write
+        and sync.
 
         Raises SpoolTaken if the file may be removed before it is read: then its items must not be confirmed.
         """
         name = f"{batch:012d}.{number:06d}.{secrets.token_hex(8)}.arrow"
-        data = encode(drained)
         if not isinstance(self.folder, LocalFolder):
             self.folder.write(name, data)
             written()
@@ -177,8 +177,8 @@ def _whole(read: Callable[[int, int], bytes], size: int) -> bytes:
     return read(0, size)
 
 
-def encode(drained: list[Drained]) -> bytes:
-    """Encode the items as one Arrow stream."""
+def encode_items(drained: list[Drained]) -> bytes:
+    """Return the items as an Arrow stream."""
     queues = [queue for _, queue, items in drained for _ in items]
     servers = [server for server, _, items in drained for _ in items]
     items = [item for _, _, received in drained for item in received]
@@ -192,9 +192,13 @@ def encode(drained: list[Drained]) -> bytes:
         times(stamps),
         pa.array(servers, pa.string()),
     ]
-    batch = pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+    return arrow_stream(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
+
+
+def arrow_stream(batch: pa.RecordBatch) -> bytes:
+    """Return the rows as an Arrow stream."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, SCHEMA) as writer:
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
         for at in range(0, batch.num_rows, 10_000):
             writer.write_batch(batch.slice(at, 10_000))
     data: bytes = sink.getvalue().to_pybytes()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterator, MutableMapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +20,15 @@ from staniel.pipeline.lake.arrow import ddl
 from staniel.pipeline.sources.catalog import options_of_table
 from staniel.pipeline.sources.drain import BatchLimits, Drain, UnknownQueue
 from staniel.pipeline.sources.drain_spool import SCHEMA, DrainSpool, SpoolLost
-from staniel.pipeline.sources.live_options import BatchSinkOptions, DrainOptions, SinkOptions
+from staniel.pipeline.sources.job_drain import SCHEMA as JOB_SCHEMA
+from staniel.pipeline.sources.job_drain import JobDrain
+from staniel.pipeline.sources.live_options import (
+    BatchSinkOptions,
+    DrainOptions,
+    LiveOptions,
+    ServerProtocol,
+    SinkOptions,
+)
 from staniel.pipeline.worker_gc import then_freeze_imports
 
 EVERYTHING = 1 << 62
@@ -40,7 +48,10 @@ class LiveSource(DataSource):
         """Return the columns. Raises ValueError for a table of a catalog: Spark would give its options to no write."""
         if options_of_table(self.options) is not None:
             raise ValueError("a live queue is no table of a catalog: use df.write.format('staniel'), or writeStream")
-        return ddl(SCHEMA)
+        return ddl(self._columns())
+
+    def _columns(self) -> pa.Schema:
+        return JOB_SCHEMA if LiveOptions.protocol_of(self.options) is ServerProtocol.WORKQ else SCHEMA
 
     def reader(self, schema: StructType) -> Any:
         raise ValueError(
@@ -51,7 +62,7 @@ class LiveSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from staniel.pipeline.sources.journal import chosen
 
-        return LiveStream(DrainOptions(self.options), chosen(SCHEMA, schema))
+        return LiveStream(DrainOptions(self.options), chosen(self._columns(), schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
         from staniel.pipeline.sources.sink import BatchSink
@@ -82,7 +93,8 @@ class BatchAhead:
     `join`.
     """
 
-    def __init__(self, fill: Callable[[BatchLimits], int], limits: BatchLimits) -> None:
+    def __init__(self, batch: int, fill: Callable[[BatchLimits], int], limits: BatchLimits) -> None:
+        self.batch = batch
         self._fill = fill
         self._limits = limits
         self._taken = 0
@@ -105,7 +117,7 @@ class BatchAhead:
 
     def stop(self) -> None:
         """End the batch after the round that is under way: at most a server's timeout."""
-        self._limits.items = 0
+        self._limits.is_ended = True
         self._thread.join()
 
 
@@ -120,7 +132,7 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._clock = clock
         self._begun_s: float | None = None  # when the last batch began
         self.left = EVERYTHING  # the items that AvailableNow has still to read
-        self._drain: Drain | None = None
+        self._drain: Drain | JobDrain | None = None
         self._ahead: BatchAhead | None = None
         self._held: DrainSpool | None = None
 
@@ -141,11 +153,11 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         before = start["batch"]
         spool = self._own(start.get("query", ""))
-        if self._ahead is not None:
-            ahead, self._ahead = self._ahead, None
-            self._note_taken(ahead.join())
-        waiting = [batch for batch in spool.batches() if batch > before]
+        drained = self._join_ahead()
+        waiting = {batch: names for batch, names in spool.batches().items() if batch > before}
         if waiting:
+            if min(waiting) != drained:
+                self._draining(spool).confirm_spooled(waiting[min(waiting)])
             self._drain_ahead(spool, waiting)
             return {**start, "batch": min(waiting)}
         everything = isinstance(limit, ReadAllAvailable)
@@ -169,14 +181,22 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self.left != EVERYTHING:
             self.left = self.left - items if items else 0
 
-    def _drain_ahead(self, spool: DrainSpool, waiting: list[int]) -> None:
+    def _join_ahead(self) -> int | None:
+        """Return the number of the batch that was drained ahead, None if there is none. Raises what draining raises."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is None:
+            return None
+        self._note_taken(ahead.join())
+        return ahead.batch
+
+    def _drain_ahead(self, spool: DrainSpool, waiting: Collection[int]) -> None:
         """Begin the batch behind the one that Spark is about to store, unless it waits already. With other triggers the
         next batch may be hours away, and its items stay in the queue until then.
         """
         if self.left in (0, EVERYTHING) or len(waiting) > 1:
             return
-        drain, number = self._draining(spool), waiting[0] + 1
-        self._ahead = BatchAhead(lambda limits: drain.fill(number, limits, 0), self._limits())
+        drain, batch = self._draining(spool), min(waiting) + 1
+        self._ahead = BatchAhead(batch, lambda limits: drain.fill(batch, limits, 0), self._limits())
 
     def _holds(self, spool: DrainSpool) -> bool:
         """Return True if fewer items wait than a batch should have, and the last batch is not long ago. Nothing is
@@ -243,11 +263,16 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _spool(self) -> DrainSpool:
         return DrainSpool(self.options.spool_path)
 
-    def _draining(self, spool: DrainSpool) -> Drain:
-        options = self.options
+    def _draining(self, spool: DrainSpool) -> Drain | JobDrain:
         if self._drain is None:
-            self._drain = Drain(
-                options.servers, options.queues, spool, options.connections, options.timeout_s, access=options.access
-            )
+            self._drain = self._new_drain(spool)
         self._drain.spool = spool
         return self._drain
+
+    def _new_drain(self, spool: DrainSpool) -> Drain | JobDrain:
+        options = self.options
+        if options.has_jobs:
+            return JobDrain(options.servers, options.queues, spool, options.timeout_s, access=options.access)
+        return Drain(
+            options.servers, options.queues, spool, options.connections, options.timeout_s, access=options.access
+        )

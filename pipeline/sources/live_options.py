@@ -7,10 +7,23 @@ from enum import Enum
 
 from staniel.pipeline.lake.folders import absolute, below
 from staniel.pipeline.sources.access import Access
-from staniel.pipeline.sources.connection import BlockingConnection, address
+from staniel.pipeline.sources.connection import PORT, BlockingConnection, address
+from staniel.pipeline.sources.job_connection import PORT as JOB_PORT
+from staniel.pipeline.sources.job_connection import JobConnection
 from staniel.pipeline.sources.options import Options, trigger_wait
+from staniel.protocol.workq.fields import is_name
 
-OF_SERVERS = {"servers", "serverTimeoutMs", "user", "tokenFile", "tls", "caFile", "certificateFile", "keyFile"}
+OF_SERVERS = {
+    "protocol",
+    "servers",
+    "serverTimeoutMs",
+    "user",
+    "tokenFile",
+    "tls",
+    "caFile",
+    "certificateFile",
+    "keyFile",
+}
 READING = OF_SERVERS | {
     "queue",
     "queues",
@@ -35,7 +48,14 @@ WRITING = OF_SERVERS | {
     "keyLife",
     "onForgottenKeys",
     "maxItemsPerSecond",
+    "priority",
+    "ttrMs",
+    "ttlMs",
+    "maxAttempts",
+    "maxFails",
 }
+OF_ITEMS = ("user", "tokenFile", "connections", "onFull", "fullTimeoutMs", "keyLife")
+OF_JOBS = ("priority", "ttrMs", "ttlMs", "maxAttempts", "maxFails")
 KAFKAS_NAMES = {
     "subscribe": "queues",
     "maxOffsetsPerTrigger": "maxItemsPerTrigger",
@@ -53,6 +73,13 @@ NOT_HERE = {
     "batchId": "batch writes, as in foreachBatch; Spark numbers the batches of a stream",
     "path": "other sources: a live queue has servers and a queue",
 }
+
+
+class ServerProtocol(Enum):
+    """The protocol of the servers, and so what is put and taken: items or jobs."""
+
+    MEMCACHE = "memcache"
+    WORKQ = "workq"
 
 
 class OnFull(Enum):
@@ -75,15 +102,34 @@ class LiveOptions:
         elsewhere = {name: where for name, where in NOT_HERE.items() if name not in self.KNOWN}
         options = Options(given, self.KNOWN, "staniel", elsewhere, {**KAFKAS_NAMES, **DELTAS_NAMES})
         self.options = options
-        self.servers = options.names("servers") or ["127.0.0.1:22133"]
+        self.protocol = options.choice("protocol", ServerProtocol.MEMCACHE)
+        self.has_jobs = self.protocol is ServerProtocol.WORKQ
+        self._check_protocol()
+        port = JOB_PORT if self.has_jobs else PORT
+        self.servers = options.names("servers") or [f"127.0.0.1:{port}"]
         for server in self.servers:
-            address(server)
+            address(server, port)
         self.timeout_s = options.number("serverTimeoutMs", 30_000, 1) / 1000
         self.access = _access(options)
 
-    def connect(self, server: str) -> BlockingConnection:
+    @staticmethod
+    def protocol_of(given: Mapping[str, str]) -> ServerProtocol:
+        """Return the protocol, of options that are not validated otherwise. Raises ValueError."""
+        named = {name: text for name, text in given.items() if name.lower() == "protocol"}
+        return Options(named, {"protocol"}, "staniel").choice("protocol", ServerProtocol.MEMCACHE)
+
+    def _check_protocol(self) -> None:
+        """Refuse options of the other protocol. Raises ValueError."""
+        for name in OF_ITEMS if self.has_jobs else OF_JOBS:
+            if self.options.has(name):
+                other = ServerProtocol.MEMCACHE if self.has_jobs else ServerProtocol.WORKQ
+                hint = "; users of jobs are known by certificateFile" if name in ("user", "tokenFile") else ""
+                raise ValueError(f"option {name} is for protocol={other.value}{hint}")
+
+    def connect(self, server: str) -> BlockingConnection | JobConnection:
         """Connect to a server. Raises ServerLost, ServerRefused, AccessError."""
-        return BlockingConnection(server, self.timeout_s, self.access)
+        kind = JobConnection if self.has_jobs else BlockingConnection
+        return kind(server, self.timeout_s, self.access)
 
     def reach(self) -> None:
         """Check, before anything is started, that all servers reply and accept the login. Raises what `connect`
@@ -118,6 +164,8 @@ class DrainOptions(LiveOptions):
         self.queues = options.names("queue") + options.names("queues")
         if not self.queues:
             raise ValueError("staniel needs the option queue or queues: what to drain")
+        if self.has_jobs and (bad := [name for name in self.queues if not is_name(name.encode())]):
+            raise ValueError(f"{bad[0]!r} is no name of jobs: 1 to 255 of A-Z a-z 0-9 _ . -")
         self.spool_path = options.demand("spoolPath", "a folder beside the checkpoint, for this query alone")
         self.items_a_trigger = options.number("maxItemsPerTrigger", 50_000, 1)
         self.items_before_trigger, self.delay_ms = trigger_wait(options, "minItemsPerTrigger")
@@ -162,6 +210,11 @@ class SinkOptions(LiveOptions):
         if not self.has_keys and (options.has("keyLife") or options.has("onForgottenKeys")):
             raise ValueError("keyLife and onForgottenKeys are for writes with keys: give txnAppId or keyColumn too")
         self.items_a_second = options.number("maxItemsPerSecond", 0)
+        self.priority = options.integer("priority", 0)
+        self.ttr_ms = options.number("ttrMs", 60_000, 1)
+        self.ttl_ms = options.number("ttlMs", 86_400_000, 1)
+        self.max_attempts = options.number("maxAttempts", 0)
+        self.max_fails = options.number("maxFails", 0)
 
 
 def _guard_path(options: Options) -> str:

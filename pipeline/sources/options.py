@@ -77,6 +77,13 @@ class Options:
             raise ValueError(f"option {name} is a number from {low} up, not {value!r}")
         return int(value)
 
+    def integer(self, name: str, default: int) -> int:
+        """Return a number that may be negative."""
+        value = self.text(name, str(default))
+        if not re.fullmatch(r"-?\d{1,10}", value):
+            raise ValueError(f"option {name} is a whole number, not {value!r}")
+        return int(value)
+
     def bytes(self, name: str, default: int) -> int:
         """Return a size: 1000, 64k, 128m, 1g."""
         value = self.text(name, str(default)).strip()

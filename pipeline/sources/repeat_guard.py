@@ -17,7 +17,7 @@ from msgspec import Struct
 from pyspark.sql.datasource import WriterCommitMessage
 
 from staniel.pipeline.lake.folders import FileVanished, folder
-from staniel.pipeline.sources.item_rows import ItemRow
+from staniel.pipeline.sources.item_rows import Row
 from staniel.pipeline.sources.live_options import SinkOptions
 
 
@@ -108,7 +108,7 @@ class RepeatGuard:
         if self._known().get("writer", "" if self._has_written else self.writer) != self.writer:
             raise TaskReplaced("another try of this task puts these rows now")
 
-    def note_stored(self, rows: list[ItemRow]) -> None:
+    def note_stored(self, rows: list[Row]) -> None:
         """Note stored rows. Raises TaskReplaced."""
         self.check()
         for row in rows:
@@ -144,13 +144,9 @@ def guard_key(options: SinkOptions, query: str) -> str:
     return blake2b(said.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
-def digest_of(row: ItemRow, before: str) -> str:
-    """Return the digest of a row and all before it. Each part has its length, so that different rows never give the
-    same bytes.
-    """
-    queue = row.queue.encode("utf-8", "surrogatepass")
-    head = b"%b %d %d %d %d " % (before.encode(), len(queue), len(row.value), row.flags, row.expires_ms)
-    return blake2b(head + queue + row.value, digest_size=16).hexdigest()
+def digest_of(row: Row, before: str) -> str:
+    """Return the digest of a row and all before it."""
+    return blake2b(b"%b " % before.encode() + row.content(), digest_size=16).hexdigest()
 
 
 def forget(options: SinkOptions, messages: list[WriterCommitMessage | None], batch: int) -> None:

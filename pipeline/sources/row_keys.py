@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import json
 import logging
-from base64 import urlsafe_b64encode
 from collections.abc import Sequence
 from hashlib import blake2b
-
-from msgspec import structs
+from typing import Any
 
 from staniel.pipeline.lake.names import real_name
-from staniel.pipeline.sources.connection import BlockingConnection, ServerRefused
-from staniel.pipeline.sources.item_rows import ItemRow
+from staniel.pipeline.sources.connection import ServerConnection, ServerRefused
+from staniel.pipeline.sources.item_rows import Row
 from staniel.pipeline.sources.live_options import SinkOptions
 from staniel.protocol.client.replies import Dump, Error, StatsReply
 from staniel.protocol.escaping import ascii_word
@@ -25,7 +23,6 @@ from staniel.protocol.memcache import requests as memcache
 
 LOGGER = logging.getLogger("staniel.pipeline")
 QUEUES_A_QUESTION = 100
-HEAD = "spark."
 
 
 class KeysForgotten(Exception):
@@ -51,20 +48,18 @@ class RowKeys:
         assert context is not None and batch, "Spark names the batch and the partition of a task"
         return cls(options.app_id, query, int(batch), context.partitionId())
 
-    def with_key(self, row: ItemRow) -> ItemRow:
-        """Return the row with its key."""
-        queue = row.queue.encode("utf-8", "surrogatepass")
-        head = b"%b%d %d %d %d " % (self._scope, len(queue), len(row.value), row.flags, row.expires_ms)
-        digest = blake2b(head + queue + row.value, digest_size=16).digest()
+    def with_key(self, row: Row) -> Row:
+        """Return the row with its key, or as a job with its id."""
+        digest = blake2b(self._scope + row.content(), digest_size=16).digest()
         short = int.from_bytes(digest[:8])
         number = self._equal.get(short, 0)
         self._equal[short] = number + 1
         if number:
             digest = blake2b(b"%b%d" % (digest, number), digest_size=16).digest()
-        return structs.replace(row, key=HEAD + urlsafe_b64encode(digest).decode().rstrip("="))
+        return row.with_digest(digest)
 
 
-def check_keeps_keys(connection: BlockingConnection, queues: Sequence[str]) -> None:
+def check_keeps_keys(connection: ServerConnection[Any, Any], queues: Sequence[str]) -> None:
     """Check that the server remembers the keys of puts to these queues over restarts. Raises ServerRefused.
 
     The user needs the role `read` for that; without it nothing can be checked, and a warning says so.
@@ -101,7 +96,7 @@ def _settings_of(lines: Sequence[str]) -> dict[str, set[str]]:
     return settings
 
 
-def has_forgotten_early(connection: BlockingConnection) -> bool:
+def has_forgotten_early(connection: ServerConnection[Any, Any]) -> bool:
     """Return True if the server has forgotten keys before their time since it started, because it had too many. False
     if the user may not see that.
     """

@@ -3,6 +3,7 @@ rows of a repeated task twice.
 
 Without keys and guard writes are at least once. A guard (repeat_guard.py) skips rows that it knows to be stored, but
 rows in flight are put again. With keys (row_keys.py) the server refuses those that it has: each row is stored once.
+Rows become items, or jobs, whose ids are keys.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from staniel.pipeline.lake.names import real_name
-from staniel.pipeline.sources.connection import BlockingConnection, ServerLost, ServerRefused
-from staniel.pipeline.sources.item_rows import ItemRow, all_rows, check_columns
+from staniel.pipeline.sources.connection import ServerConnection, ServerLost, ServerRefused
+from staniel.pipeline.sources.item_rows import Row, all_rows, check_columns
+from staniel.pipeline.sources.job_rows import JobRow
 from staniel.pipeline.sources.live_options import BatchSinkOptions, OnForgotten, OnFull, SinkOptions
 from staniel.pipeline.sources.repeat_guard import (
     RepeatGuard,
@@ -30,12 +31,16 @@ from staniel.pipeline.sources.repeat_guard import (
     forget,
 )
 from staniel.pipeline.sources.row_keys import KeysForgotten, RowKeys, check_keeps_keys, has_forgotten_early
-from staniel.protocol.client.replies import Answer, Error, Reply
-from staniel.protocol.memcache import requests as memcache
+from staniel.protocol.client.replies import Answer, Error
+from staniel.protocol.client.workq.replies import JobAnswer
 
 LOGGER = logging.getLogger("staniel.pipeline")
 Replied = TypeVar("Replied")
+Connection = ServerConnection[Any, Any]
+STORED = (Answer.STORED, JobAnswer.OK)
+REPEATED = (Answer.EXISTS, JobAnswer.DUPLICATE_JOB)
 PAUSE_S, PAUSE_MAX_S = 0.02, 1.0
+MANY = 1 << 62
 
 
 class QueueFull(Exception):
@@ -114,8 +119,8 @@ def put_all(
     return TaskCommit(putter.stored, putter.dropped, putter.skipped, key, putter.repeated)
 
 
-def _windows(rows: Iterator[ItemRow], size: int) -> Iterator[list[ItemRow]]:
-    window: list[ItemRow] = []
+def _windows(rows: Iterator[Row], size: int) -> Iterator[list[Row]]:
+    window: list[Row] = []
     held = 0
     for row in rows:
         window.append(row)
@@ -137,15 +142,16 @@ class WindowWriter:
         self.options = options
         self.guard = guard
         self.stored = self.dropped = self.skipped = self.repeated = 0
-        self._connections: dict[str, BlockingConnection] = {}
+        self._connections: dict[str, Connection] = {}
         self._checked: set[str] = set()  # queues that are known to keep keys
         self._began = time.monotonic()
+        self._can_repeat = options.has_keys or options.has_jobs  # the server refuses a row that it has
 
     def close(self) -> None:
         for connection in self._connections.values():
             connection.close()
 
-    def after_stored(self, rows: Iterator[ItemRow]) -> Iterator[ItemRow]:
+    def after_stored(self, rows: Iterator[Row]) -> Iterator[Row]:
         """Return the rows that an earlier attempt has not noted as stored. Raises KeysForgotten."""
         if self.guard is None:
             return rows
@@ -160,33 +166,52 @@ class WindowWriter:
         self.guard.rows, self.guard.digest = known.rows, digest
         return self._with_keys_known(rows, known.noted_ms)
 
-    def _with_keys_known(self, rows: Iterator[ItemRow], since_ms: int) -> Iterator[ItemRow]:
+    def _with_keys_known(self, rows: Iterator[Row], since_ms: int) -> Iterator[Row]:
         """Check that the servers still know the keys of what an earlier attempt may have put since `since_ms` (0: there
         was none). Raises KeysForgotten.
         """
         options = self.options
+        if not since_ms or not options.has_keys or self.guard is None:
+            return rows
+        if options.has_jobs:
+            return self._with_ids_known(rows, since_ms, self.guard.now_ms())
         head = next(rows, None)
         if head is None:
             return iter(())
-        if since_ms and options.has_keys and self.guard is not None:
-            age_ms = max(0, self.guard.now_ms() - since_ms)
-            why = ""
-            if age_ms > options.key_life_ms * 9 // 10:  # clocks may differ
-                why = f"an earlier try is from {age_ms // 1000} s ago, and keyLife is {options.key_life_ms // 1000} s"
-            elif forgetful := [server for server in options.servers if self._insist(server, has_forgotten_early)]:
-                why = f"{', '.join(forgetful)} had more keys than its setting max_put_keys, and has forgotten some"
-            if why and options.on_forgotten is OnForgotten.FAIL:
-                raise KeysForgotten(
-                    f"the servers may not know any more which of the rows from row {self.skipped} of this task on they"
-                    f" have: {why}. Look into the queue, and run once with onForgottenKeys=warn, which may store up to"
-                    f" {options.window_items} of these rows twice, or all of them if their order has changed; raise"
-                    " put_key_life or max_put_keys for the next time"
-                )
-            if why:
-                LOGGER.warning("rows may be stored twice: %s", why)
+        age_ms = max(0, self.guard.now_ms() - since_ms)
+        if age_ms > options.key_life_ms * 9 // 10:  # clocks may differ
+            self._doubt(
+                f"an earlier try is from {age_ms // 1000} s ago, and keyLife is {options.key_life_ms // 1000} s"
+            )
+        elif forgetful := [server for server in options.servers if self._insist(server, has_forgotten_early)]:
+            self._doubt(f"{', '.join(forgetful)} had more keys than its setting max_put_keys, and has forgotten some")
         return _chain([head], rows)
 
-    def put(self, rows: list[ItemRow]) -> None:
+    def _with_ids_known(self, rows: Iterator[Row], since_ms: int, now_ms: int) -> Iterator[Row]:
+        """Yield the rows, each checked: a server forgets a job when its time to live ends. Raises KeysForgotten."""
+        in_flight = self.options.window_items if self.skipped else MANY
+        for number, row in enumerate(rows):
+            if number < in_flight and isinstance(row, JobRow):
+                ends_ms = row.forgotten_from_ms(since_ms)
+                if now_ms > ends_ms - (ends_ms - since_ms) // 10:  # clocks may differ
+                    self._doubt(f"an earlier try is from {(now_ms - since_ms) // 1000} s ago, and ttlMs {row.ttl_ms}")
+                    in_flight = 0
+            yield row
+
+    def _doubt(self, why: str) -> None:
+        """Warn that rows may be stored twice. Raises KeysForgotten unless the option says to go on."""
+        if self.options.on_forgotten is OnForgotten.WARN:
+            LOGGER.warning("rows may be stored twice: %s", why)
+            return
+        longer = "give jobs a longer ttlMs" if self.options.has_jobs else "raise put_key_life or max_put_keys"
+        raise KeysForgotten(
+            f"the servers may not know any more which of the rows from row {self.skipped} of this task on they"
+            f" have: {why}. Look into the queue, and run once with onForgottenKeys=warn, which may store up to"
+            f" {self.options.window_items} of these rows twice, or all of them if their order has changed; {longer}"
+            " for the next time"
+        )
+
+    def put(self, rows: list[Row]) -> None:
         """Put one window. On return its rows are stored, or dropped if the option says so."""
         until = time.monotonic() + self.options.full_timeout_s
         pause_s, left = PAUSE_S, rows
@@ -203,26 +228,26 @@ class WindowWriter:
             self.guard.note_stored(rows)
         self._pace()
 
-    def _try_if_ours(self, rows: list[ItemRow]) -> list[ItemRow]:
+    def _try_if_ours(self, rows: list[Row]) -> list[Row]:
         if self.guard is not None:
             self.guard.check()
         return self._try(rows)
 
-    def _try(self, rows: list[ItemRow]) -> list[ItemRow]:
+    def _try(self, rows: list[Row]) -> list[Row]:
         """Put each row once. Return those whose queue is full."""
-        by_server: dict[str, list[ItemRow]] = {}
+        by_server: dict[str, list[Row]] = {}
         for row in rows:
             by_server.setdefault(self._server(row.queue), []).append(row)
-        if self.options.has_keys:
+        if self.options.has_keys and not self.options.has_jobs:  # ids of jobs are always kept
             self._check_new_queues(by_server)
         for server, share in by_server.items():
             self._send(server, share)
         full = []
         for server, share in by_server.items():
             for row, reply in zip(share, self._receive(server, share), strict=True):
-                if reply is Answer.STORED:
+                if reply in STORED:
                     self.stored += 1
-                elif reply is Answer.EXISTS:
+                elif reply in REPEATED:
                     self.repeated += 1
                 elif reply is Answer.NOT_STORED:
                     full.append(row)
@@ -230,54 +255,54 @@ class WindowWriter:
                     raise ServerRefused(f"{server}: queue {row.queue}: {reply.fault.value} {reply.why}")
         return full
 
-    def _check_new_queues(self, by_server: dict[str, list[ItemRow]]) -> None:
+    def _check_new_queues(self, by_server: dict[str, list[Row]]) -> None:
         """Check queues that this task has not put to yet. Raises ServerRefused."""
         for server, share in by_server.items():
             if new := sorted({row.queue for row in share} - self._checked):
                 self._insist(server, partial(check_keeps_keys, queues=new))
                 self._checked.update(new)
 
-    def _send(self, server: str, share: list[ItemRow]) -> None:
+    def _send(self, server: str, share: list[Row]) -> None:
         connection = self._connection(server)
         try:
-            connection.send([_set(row) for row in share])
+            connection.send([row.request() for row in share])
         except ServerLost:
-            if not self.options.has_keys:
+            if not self._can_repeat:
                 raise
             del self._connections[server]  # `_receive` sends again
 
-    def _receive(self, server: str, share: list[ItemRow]) -> list[Reply]:
+    def _receive(self, server: str, share: list[Row]) -> list[Any]:
         """Return the replies. With keys, rows of a lost server are put again: it refuses those that it has stored."""
         sent_to = self._connections.get(server)
 
-        def exchange(connection: BlockingConnection) -> list[Reply]:
+        def exchange(connection: Connection) -> list[Any]:
             if connection is not sent_to:
-                connection.send([_set(row) for row in share])
+                connection.send([row.request() for row in share])
             return connection.receive()
 
         return self._insist(server, exchange)
 
-    def _insist(self, server: str, ask: Callable[[BlockingConnection], Replied]) -> Replied:
-        """Ask a server; with keys again for `serverTimeoutMs`, if it is lost. Raises ServerLost."""
+    def _insist(self, server: str, ask: Callable[[Connection], Replied]) -> Replied:
+        """Ask a server, again for `serverTimeoutMs` if it is lost and knows repeated rows. Raises ServerLost."""
         until = time.monotonic() + self.options.timeout_s
         while True:
             try:
                 return ask(self._connection(server))
             except ServerLost:
                 self._connections.pop(server, None)
-                if not self.options.has_keys or time.monotonic() > until:
+                if not self._can_repeat or time.monotonic() > until:
                     raise
 
     def _server(self, queue: str) -> str:
         servers = self.options.servers
         return servers[zlib.crc32(queue.encode()) % len(servers)]
 
-    def _connection(self, server: str) -> BlockingConnection:
+    def _connection(self, server: str) -> Connection:
         if server not in self._connections:
             self._connections[server] = self._connect(server)
         return self._connections[server]
 
-    def _connect(self, server: str) -> BlockingConnection:
+    def _connect(self, server: str) -> Connection:
         until = time.monotonic() + self.options.timeout_s
         while True:
             try:
@@ -295,11 +320,6 @@ class WindowWriter:
                 time.sleep(ahead_s)
 
 
-def _chain(first: list[ItemRow], rows: Iterator[ItemRow]) -> Iterator[ItemRow]:
+def _chain(first: list[Row], rows: Iterator[Row]) -> Iterator[Row]:
     yield from first
     yield from rows
-
-
-def _set(row: ItemRow) -> memcache.Set | memcache.KeyedSet:
-    put = memcache.Set(real_name(row.queue), row.value, row.flags, expires_ms=row.expires_ms)
-    return memcache.KeyedSet(put, row.key) if row.key else put

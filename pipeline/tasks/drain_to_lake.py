@@ -23,9 +23,10 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 def drain(spark: SparkSession, out: str, given: Mapping[str, str], once: bool, tell: Tell) -> int:
-    """Move all items of live queues into Parquet by queue and day. Return the number of items. `tell` gets every batch.
+    """Move all items, or jobs, of live queues into Parquet by queue and day. Return their number. `tell` gets every
+    batch.
 
-    Items are moved at least once, with the same id the second time: see pipeline/sources/drain.py.
+    They are moved at least once, with the same id the second time: see pipeline/sources/drain.py and job_drain.py.
     """
     from pyspark.errors import PySparkException
 
@@ -47,7 +48,8 @@ def _start(spark: SparkSession, out: str, given: Mapping[str, str], once: bool) 
 
     options = {"spoolPath": below(out, SPOOL), **given}
     source = spark.readStream.format("staniel").options(**options).load()
-    day = F.coalesce(F.date_format("addTime", "yyyy-MM-dd"), F.lit(UNKNOWN_DAY))
+    time = "leaseTime" if "leaseTime" in source.columns else "addTime"  # a lease does not tell when a job was added
+    day = F.coalesce(F.date_format(time, "yyyy-MM-dd"), F.lit(UNKNOWN_DAY))
     writing = source.withColumn(DAY, day).writeStream.format("parquet").partitionBy("queue", DAY).option("path", out)
     writing = writing.option("checkpointLocation", below(out, CHECKPOINT)).option("compression", "zstd")
     writing = writing.trigger(availableNow=True) if once else writing.trigger(processingTime="1 second")

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from staniel.pipeline.sources.connection import BlockingConnection, ServerLost, ServerRefused
 from staniel.pipeline.sources.drain import BatchLimits, Drain, DrainStep, UnknownQueue
-from staniel.pipeline.sources.drain_spool import SCHEMA, DrainSpool, SpoolTaken
+from staniel.pipeline.sources.drain_spool import SCHEMA, DrainSpool, SpoolTaken, encode_items
 from staniel.pipeline.sources.live import EVERYTHING, LiveStream, Offset
 from staniel.pipeline.sources.live_options import DrainOptions
 from staniel.protocol.client.replies import Answer
@@ -306,7 +306,7 @@ def test_a_batch_ahead_ends_with_its_round_at_a_stop(tmp_path: Path) -> None:
         assert len(found) == 2000 and ahead is not None and synced.wait(60)
         stopping = threading.Thread(target=stream.stop)
         stopping.start()
-        assert until(lambda: ahead._limits.items == 0)
+        assert until(lambda: ahead._limits.is_ended)
         go_on.set()
         stopping.join(60)
         assert not stopping.is_alive()
@@ -372,7 +372,7 @@ def test_what_was_stored_is_forgotten_and_nothing_else(tmp_path: Path) -> None:
     spool = DrainSpool(str(tmp_path))
     with spool:
         for batch in (1, 2, 3):
-            spool.put(batch, 0, [("s:1", "q", [])], lambda: None)
+            spool.put(batch, 0, encode_items([("s:1", "q", [])]), lambda: None)
         (tmp_path / "000000000001.000009.0000000000000000.arrow.new").write_bytes(b"half")
         spool.forget(2)
     assert list(spool.batches()) == [3]

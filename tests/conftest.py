@@ -63,6 +63,7 @@ WITH_SPARK = tuple(
             "walk_through",
             "jobs",
             "live_source",
+            "live_jobs",
             "journal_source",
             "names",
             "cli",

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from staniel.client import Jobs
@@ -22,7 +21,6 @@ from staniel.pipeline.sources.job_drain import SCHEMA, JobDrain, ServerJobs
 from staniel.pipeline.sources.live import LiveStream, Offset
 from staniel.pipeline.sources.live_options import DrainOptions
 from tests.pipeline.job_servers import add_jobs, address_of, job_server, leased, payloads, ready
-from tests.pipeline.slow_workers import retried
 from tests.pipeline.test_drain import delivered
 from tests.support.process import until
 
@@ -250,28 +248,3 @@ def test_a_port_of_another_protocol_is_told(tmp_path: Path) -> None:
         server.kill()
         with pytest.raises(ServerLost, match="no answer from"):
             JobConnection(address_of(server), 10)
-
-
-def test_a_query_drains_jobs_and_goes_on_after_a_restart(spark: SparkSession, tmp_path: Path) -> None:
-    with job_server(tmp_path / "server") as server:
-
-        def run() -> list[int]:
-            options = {"protocol": "workq", "servers": address_of(server), "queue": "mail"}
-            source = spark.readStream.format("staniel").options(**options, spoolPath=str(tmp_path / "spool"))
-            writing = source.load().writeStream.format("parquet").trigger(availableNow=True)
-            writing = writing.option("path", str(tmp_path / "out")).option("checkpointLocation", str(tmp_path / "ck"))
-            query = writing.start()
-            query.awaitTermination()
-            return [progress.numInputRows for progress in query.recentProgress]
-
-        first = add_jobs(server, "mail", payloads(300))
-        assert sum(retried(run)) == 300
-        second = add_jobs(server, "mail", payloads(30))
-        assert sum(retried(run)) == 30
-        rows = spark.read.parquet(str(tmp_path / "out")).collect()
-        assert sorted(bytes(row.value) for row in rows) == sorted(first + second)
-        assert {(row.queue, row.ttrMs, row.server) for row in rows} == {("mail", 60_000, address_of(server))}
-        assert len({row.id for row in rows}) == 330 and all(row.leaseTime is not None for row in rows)
-        with Jobs(*server.workq_address) as jobs:
-            result = jobs.result(rows[0].id)
-            assert result is not None and result.is_success

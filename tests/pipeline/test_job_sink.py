@@ -12,7 +12,6 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from staniel.client import Jobs, id_for
@@ -24,7 +23,6 @@ from staniel.pipeline.sources.repeat_guard import RepeatGuard, TaskCommit
 from staniel.pipeline.sources.row_keys import KeysForgotten, RowKeys
 from staniel.pipeline.sources.sink import put_all
 from tests.pipeline.job_servers import address_of, job_server, leased, ready
-from tests.pipeline.slow_workers import retried
 from tests.support.certificates import Authority
 from tests.support.process import running
 
@@ -277,26 +275,3 @@ def test_a_server_that_is_gone_is_told_after_the_timeout(tmp_path: Path) -> None
         server.kill()
         with pytest.raises(ServerLost, match=f"no answer from {address_of(server)}"):
             added(address_of(server), {"value": ["a"]}, serverTimeoutMs="300")
-
-
-def test_a_stream_that_spark_repeats_adds_each_job_once(spark: SparkSession, tmp_path: Path) -> None:
-    """The driver dies between the last task and the note of the batch; the notes of the sink are lost, too."""
-    with job_server(tmp_path / "server") as server:
-        table = spark.createDataFrame([[value] for value in VALUES], "value string")
-        table.coalesce(1).write.parquet(str(tmp_path / "in"))
-        options = {**GIVEN, "servers": address_of(server), "txnAppId": "copy", "windowItems": "10"}
-
-        def run() -> None:
-            source = spark.readStream.schema("value string").parquet(str(tmp_path / "in"))
-            sink = source.writeStream.format("staniel").options(**options).trigger(availableNow=True)
-            sink.option("checkpointLocation", str(tmp_path / "ck")).start().awaitTermination()
-
-        retried(run)
-        for lost in (("commits",), ("commits", "staniel-sink")):
-            for path in [path for place in lost for path in (tmp_path / "ck" / place).iterdir()]:
-                path.unlink()
-            retried(run)
-        assert leased(address_of(server), "mail") == FOUND
-        jobs = spark.read.format("staniel-journal").option("view", "jobs").load(str(server.spool / ".staniel/cmdlog"))
-        copy = jobs.where("state = 'completed'").write.format("staniel").mode("append")
-        retried(lambda: copy.options(**{**options, "txnAppId": "", "queue": ""} | {"keyColumn": "value"}).save())

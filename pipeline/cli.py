@@ -342,6 +342,11 @@ def report(
     help="Every item ever added, or only those still queued. [default: everything of an archive, queued of journals]",
 )
 @click.option(
+    "--notes",
+    default="",
+    help="A folder for the progress: the same command goes on where this one was killed, and puts each item once.",
+)
+@click.option(
     "--at", default="", help="Items queued before the first one added after this time, in the form of --since."
 )
 @of_servers
@@ -357,6 +362,7 @@ def replay(
     until: str,
     parquet: bool,
     everything: bool | None,
+    notes: str,
     at: str,
     access: dict[str, str],
     **spark_options: Any,
@@ -389,7 +395,8 @@ def replay(
         reading = source_options(() if files else queues, form, "fail") | {"view": "ops" if everything else "state"}
         reading |= {"endingTimestamp": str(moment_ms(at, "at", UTC))} if at else {}
         rows = items_of(spark, source, files, reading)
-        count = refill(rows, since, until, list(queues) if files else [], options, rate)
+        chosen = list(queues) if files else []
+        count = refill(rows, since, until, chosen, options, rate, absolute(notes) if notes else "")
     print_note(f"{count:,} items put{limits}")
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 INFERRING = "spark.sql.sources.partitionColumnTypeInference.enabled"
+APPLICATION = "replay"  # in the names of keys and notes
 ITEM_OPS = ["add", "add_xid", "continue", "put"]
 
 
@@ -64,9 +65,18 @@ def check_items(options: JournalOptions) -> None:
         raise ValueError(f"{without_secrets(options.path)} is a command log of workq: its jobs are not put as items")
 
 
-def refill(rows: DataFrame, since: str, until: str, queues: list[str], options: Mapping[str, str], rate: int) -> int:
+def refill(
+    rows: DataFrame,
+    since: str,
+    until: str,
+    queues: list[str],
+    options: Mapping[str, str],
+    rate: int,
+    notes: str = "",
+) -> int:
     """Put the selected rows. Return their number. `queues` has names or shell patterns, empty for all. One task does
-    it, so that order and rate hold.
+    it, so that order and rate hold. `notes` is a folder for the progress of this replay: a repeated one goes on, and
+    puts each item once.
 
     Raises ValueError for an invalid time and for an unknown queue; ServerLost, with nothing put, if a server does not
     reply; ServerRefused if one rejects the login. Times without a zone are UTC.
@@ -92,6 +102,8 @@ def refill(rows: DataFrame, since: str, until: str, queues: list[str], options: 
     chosen = chosen.coalesce(1).persist()
     count = int(chosen.count())
     sink = chosen.write.format("staniel").mode("append").options(**options)
+    if notes:
+        sink = sink.options(guardPath=notes, txnAppId=APPLICATION, txnVersion="0")
     sink.option("maxItemsPerSecond", str(rate)).save()
     chosen.unpersist()
     return count

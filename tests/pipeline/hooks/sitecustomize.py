@@ -16,6 +16,8 @@ from typing import Any
 def victim(who: str) -> int:
     if who == "driver":
         return int(os.environ["STANIEL_DRIVER"])
+    if who == "server":
+        return int(Path(os.environ["STANIEL_SERVER"]).read_text())
     process = os.getpid()
     while who == "java" and "java" not in Path(f"/proc/{process}/comm").read_text():
         process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
@@ -48,23 +50,29 @@ def around(kind: Any, name: str, before: str, after: str = "") -> None:
     setattr(kind, name, watched)
 
 
-def watch() -> None:
-    from staniel.pipeline.sources import drain, sink
-    from staniel.pipeline.sources import live as live_source
-
-    make = drain.Drain.__init__
+def observe(drain: Any) -> None:
+    make = drain.__init__
 
     def made(self: Any, *args: Any, **options: Any) -> None:
         make(self, *args, **options)
         self.after = lambda step: at(f"drain.{step.value}")
 
-    drain.Drain.__init__ = made  # type: ignore[method-assign]
+    drain.__init__ = made
+
+
+def watch() -> None:
+    from staniel.pipeline.sources import drain, job_drain, sink
+    from staniel.pipeline.sources import live as live_source
+
+    for kind in (drain.Drain, job_drain.JobDrain):
+        observe(kind)
     around(live_source.LiveStream, "partitions", "drain.plan")
     around(live_source.LiveStream, "read", "drain.read")
     around(live_source.LiveStream, "commit", "drain.forget", "drain.forgotten")
     around(sink.WindowWriter, "_try", "sink.put")
     around(sink.RepeatGuard, "note_stored", "sink.stored", "sink.noted")
     around(sink.StreamSink, "commit", "sink.commit", "sink.committed")
+    around(sink.BatchSink, "commit", "sink.commit", "sink.committed")
 
 
 if "STANIEL_KILL" in os.environ:

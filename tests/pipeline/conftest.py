@@ -13,16 +13,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from urllib.request import Request, urlopen
 
 import pytest
 from pyspark.sql import SparkSession
 
 from staniel import pipeline
-from staniel.pipeline.lake.folders import RemoteFolder
 from staniel.pipeline.sessions import close, quiet_log
 from staniel.pipeline.tasks import archive as archive_module
 from staniel.pipeline.tasks.archive import archive
+from tests.pipeline.object_store import object_store
 
 ROOT = Path(__file__).resolve().parents[2]
 # Compiling queries and Java's own code for rows by the hundred takes longer than running them.
@@ -89,20 +88,10 @@ def archived(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., t
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """An object store on loopback; the URL of a bucket in it."""
-    from moto.server import ThreadedMotoServer
-
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    host, port = server.get_host_and_port()
-    # Its contents belong to the process: an earlier test may have left some.
-    urlopen(Request(f"http://{host}:{port}/moto-api/reset", method="POST"), timeout=30).close()
-    query = f"scheme=http&endpoint_override={host}%3A{port}&region=us-east-1&allow_bucket_creation=true"
-    remote = RemoteFolder(f"s3://testing:testing@spool/journals?{query}")
-    remote.fs.create_dir("spool")
-    yield f"s3://testing:testing@spool/journals?{query}"
-    server.stop()
+    with object_store() as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

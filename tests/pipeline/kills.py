@@ -4,9 +4,10 @@
 
 Each case: a job is started, and before the Nth change of the disk by a task (or by the driver) SIGKILL goes to the
 worker that makes it, to the driver or to Java. A killed worker's task is tried again by Spark; otherwise the job is
-started again. Before that and after it the spool and the lake have to hold what they should, each item once. A case in
-which nobody was killed is a fault of the case. `--every N`: not a few steps of each kind, but every Nth, from
-`--first`, until the job has no more: its own process then ended well although nobody was killed.
+started again. Before that and after it the spool and the lake have to hold what they should, each item once.
+`archive-s3` archives into an object store. A case in which nobody was killed is a fault of the case. `--every N`: not a
+few steps of each kind, but every Nth, from `--first`, until the job has no more: its own process then ended well
+although nobody was killed. The counts go to the file that `STANIEL_KILLS_LOG` names: kill_table.py.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from staniel import pipeline
 from staniel.journal.disk.os_fs import OsFile, OsFs
 from staniel.pipeline.formats.adapters import list_segments
 from staniel.pipeline.formats.base import Part, Reading
-from staniel.pipeline.lake.folders import LocalFolder
+from staniel.pipeline.lake.folders import LocalFolder, RemoteFolder, below, folder
+from staniel.pipeline.lake.lake import RemoteLakeFolder
 from staniel.pipeline.sessions import quiet_log
 from staniel.pipeline.tasks import archive as archiving
 from staniel.pipeline.tasks import convert as converting
@@ -41,6 +43,8 @@ from staniel.pipeline.tasks.archive import archive
 from staniel.pipeline.tasks.convert import convert
 from staniel.queues.config import Format, JournalDialect
 from tests.pipeline.conftest import SHORT_LIVED, SMALL_DATA
+from tests.pipeline.kill_table import note_kill
+from tests.pipeline.object_store import object_store
 from tests.pipeline.spools import history, write
 from tests.pipeline.test_packs import states
 
@@ -57,17 +61,25 @@ CASES = {
         ("driver", "task", (3,)),
         ("driver", "driver", (4, 7, 10)),
     ],
+    "archive-s3": [("worker", "task", (1,)), ("driver", "driver", (2, 3, 5))],
     "convert": [("worker", "task", (4, 9, 14, 19, 24, 29, 34)), ("jvm", "task", (12,)), ("driver", "task", (20,))],
 }
+ARCHIVES = ("archive", "archive-s3")
+VICTIMS = {"jvm": "java"}
 TRIES = 5
 CHILD_MAX_S = 900  # a job takes 8 s of a machine that does nothing else
 CHANGES = [(OsFs, name) for name in ("append", "rename", "remove", "sync_folder", "truncate")]
 CHANGES += [(OsFile, name) for name in ("write", "sync")]
+CHANGES += [(RemoteLakeFolder, name) for name in ("create", "move", "clear")] + [(RemoteFolder, "write")]
 
 
 def arm(step: int, victim: int, mark: str) -> None:
     """Kill `victim` (0: this process) before the change of this number, once."""
     changes = 0
+
+    def move_each(self: RemoteLakeFolder, moves: Iterable[tuple[str, str]]) -> None:
+        for pair in moves:  # a step each, as in the store
+            move_one(self, [pair])
 
     def deadly(change: Callable[..., Any]) -> Callable[..., Any]:
         def changed(self: Any, *args: Any) -> Any:
@@ -84,6 +96,9 @@ def arm(step: int, victim: int, mark: str) -> None:
 
     for kind, name in CHANGES:
         setattr(kind, name, deadly(getattr(kind, name)))
+    move_one = RemoteLakeFolder.move
+    move_each.real = move_one.real  # type: ignore[attr-defined]
+    RemoteLakeFolder.move = move_each  # type: ignore[method-assign]
 
 
 def disarm() -> None:
@@ -111,7 +126,7 @@ def work(spark: Any, job: str, spool: str, out: str) -> bool:
     """Run a job; whether it came to its end."""
     if job == "pack":
         pack_module.pack(spark, spool, {}, JournalDialect.DOCUMENTS)
-    elif job == "archive":
+    elif job in ARCHIVES:
         archive(spark, spool, out, {"maxBytesPerTrigger": "6k"}, lambda told: None)
     else:
         return not any(each.refusal for each in convert(spark, [spool], [], Format.LIBKESTREL))
@@ -160,10 +175,12 @@ def items_in(spool: Path) -> Counter[tuple[str, bytes]]:
     return found
 
 
-def archived(out: Path) -> Counter[tuple[str, int]]:
+def archived(out: str) -> Counter[tuple[str, int]]:
     import pyarrow.dataset as ds
 
-    table = ds.dataset(str(out), partitioning="hive").to_table(columns=["file", "offset"])
+    place = folder(out)
+    store = place.fs if isinstance(place, RemoteFolder) else None
+    table = ds.dataset(place.path, filesystem=store, partitioning="hive").to_table(columns=["file", "offset"])
     return Counter((row["file"], row["offset"]) for row in table.to_pylist())
 
 
@@ -186,17 +203,23 @@ class Told:
     wrong: int = 0  # cases
 
 
-def case(spark: Any, folder: Path, job: str, victim: str, where: str, step: int, told: Told) -> tuple[bool, list[str]]:
-    """Whether it came to a kill, and what is wrong. `spark`: what is started again is started there."""
-    spool, out, mark = folder / "spool", folder / "lake", folder / "mark"
+def case(
+    spark: Any, place: Path, store: str, job: str, victim: str, where: str, step: int, told: Told
+) -> tuple[bool, list[str]]:
+    """Whether it came to a kill, and what is wrong. `spark`: what is started again is started there. `store` is the URL
+    of an object store.
+    """
+    spool, mark = place / "spool", place / "mark"
+    out = below(store, place.name) if job == "archive-s3" else str(place / "lake")
     for number, queue in enumerate(("jobs", "mail")):
         write(spool, queue, history(30 + number, 500), 3)
     before, held, records = states(spool), items_in(spool), recorded(spool)
+    before_lost, before_doubled = told.lost, told.doubled
     wrong: list[str] = []
     done = False
     if victim == "worker":
         with armed(where, step, 0, str(mark)):
-            done = work(spark, job, str(spool), str(out))
+            done = work(spark, job, str(spool), out)
     else:
         line = [job, spool, out, victim, where, step, mark]
         command = [sys.executable, "-m", "tests.pipeline.kills", "--child", *map(str, line)]
@@ -209,12 +232,12 @@ def case(spark: Any, folder: Path, job: str, victim: str, where: str, step: int,
     for _ in range(TRIES):
         if done:
             break
-        done = work(spark, job, str(spool), str(out))
+        done = work(spark, job, str(spool), out)
         time.sleep(0 if done else 1)
     if not done:
         wrong.append("it does not come to its end")
     wrong += compare(held, items_in(spool), told)
-    if job == "archive":
+    if job in ARCHIVES:
         wrong += compare(records, archived(out), told)
     if job == "pack" and (states(spool) != before or len(list(spool.glob("[jm]*.*"))) != 2):
         wrong.append("the packed spool is another one")
@@ -222,7 +245,13 @@ def case(spark: Any, folder: Path, job: str, victim: str, where: str, step: int,
         wrong.append("a queue was not converted")
     killed = mark.exists()
     told.kills += killed
-    told.compared += sum(records.values() if job == "archive" else held.values()) if killed else 0
+    compared = sum(records.values() if job in ARCHIVES else held.values()) if killed else 0
+    told.compared += compared
+    if killed:
+        whose = f"steps of the {where}"
+        note_kill(
+            job, whose, VICTIMS.get(victim, victim), compared, told.lost - before_lost, told.doubled - before_doubled
+        )
     return killed, wrong
 
 
@@ -255,6 +284,12 @@ def main() -> None:
     if given.child:
         job, spool, out, victim, where, step, mark = given.child
         child(job, spool, out, victim, where, int(step), mark)
+    with object_store() as store:
+        sys.exit(run_all(given, store))
+
+
+def run_all(given: argparse.Namespace, store: str) -> int:
+    """Run the chosen cases, and return 1 if something is wrong."""
     spark = session()
     told: dict[tuple[str, str, str], Told] = defaultdict(Told)
     for job in [given.job] if given.job else list(CASES):
@@ -263,19 +298,19 @@ def main() -> None:
                 continue
             kind = told[job, victim, where]
             for step in steps:
-                folder = Path(tempfile.mkdtemp(prefix="kills-"))
-                killed, wrong = case(spark, folder, job, victim, where, step, kind)
+                place = Path(tempfile.mkdtemp(prefix="kills-"))
+                killed, wrong = case(spark, place, store, job, victim, where, step, kind)
                 is_over = given.every and not killed  # it has no step of that number
                 if not killed and not is_over:
                     wrong.append("nobody was killed")
                 kind.wrong += bool(wrong)
                 print(f"{job}: {victim} killed at step {step} of the {where}: {killed}, {wrong or 'right'}", flush=True)
-                shutil.rmtree(folder)
+                shutil.rmtree(place)
                 if is_over:
                     break
     for (job, victim, where), each in told.items():
         print(f"{job}, {victim} killed at steps of the {where}: {each}")
-    sys.exit(1 if any(each.wrong for each in told.values()) else 0)
+    return 1 if any(each.wrong for each in told.values()) else 0
 
 
 if __name__ == "__main__":

@@ -27,12 +27,21 @@ class DeadLetter(Struct, frozen=True):
 
     def encode(self) -> bytes:
         """Return the JSON that is put."""
-        return msgspec.json.encode(self)
+        return msgspec.json.encode(
+            msgspec.structs.replace(self, worker=escaped(self.worker), reason=escaped(self.reason))
+        )
 
     @staticmethod
     def decode(data: bytes) -> DeadLetter:
         """Return the dead letter that an item is. Raises ValueError."""
         return msgspec.json.decode(data, type=DeadLetter)
+
+
+def escaped(text: str) -> str:
+    """Return a text that UTF-8 can express: `\\udcff` for half a surrogate pair, which Python makes of a file's name
+    that is not UTF-8.
+    """
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def shortened(reason: str) -> str:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 from staniel.protocol.client.replies import Item
+from staniel.worker.dead import escaped
 
 Value = str | int | float
 
@@ -34,8 +35,10 @@ class Hooks:
 
 
 def to_stderr(line: str) -> None:
-    """Write a line of the log, if that is possible: a full disk or a pipe without a reader ends no lane."""
-    with suppress(OSError):
+    """Write a line of the log, if that is possible: a full disk, a pipe without a reader, or a program that has closed
+    standard error ends no lane.
+    """
+    with suppress(OSError, ValueError, AttributeError):
         sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
 
@@ -113,7 +116,7 @@ class Counters:
         with self._lock:
             of_queue = {queue: dict(counts) for queue, counts in self._of_queue.items()}
             busy_s = dict(self._busy_s)
-        of_worker = f"worker={json.dumps(worker, ensure_ascii=False)}"
+        of_worker = f"worker={json.dumps(escaped(worker), ensure_ascii=False)}"
         labels = {queue: f"{{{of_worker},queue={json.dumps(queue, ensure_ascii=False)}}}" for queue in of_queue}
         lines = []
         for name, text in COUNTERS.items():
@@ -140,10 +143,10 @@ class Teller:
         self.has_hooks = type(hooks) is not Hooks
 
     def call(self, hook: Callable[..., None], *values: object) -> None:
-        """Call a hook."""
+        """Call a hook. What it raises ends no lane, not even `sys.exit`."""
         if not self.has_hooks:
             return
         try:
             hook(*values)
-        except Exception:
+        except BaseException:
             self.log("error", "hook.failed", hook=hook.__name__, why=traceback.format_exc())

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -117,6 +119,21 @@ def test_a_dead_letter_is_read_back_and_its_reason_is_kept_short() -> None:
     assert shortened(long)[0] == "a" and shortened(long)[-1] == "b" and len(shortened(long)) < REASON_CHARACTERS_MAX + 9
     with pytest.raises(ValueError):
         DeadLetter.decode(b"{}")
+
+
+def test_a_dead_letter_may_tell_of_a_name_that_is_not_utf_8() -> None:
+    name = os.fsdecode(b"\xff.png")
+    letter = DeadLetter.decode(DeadLetter("q", 7, 3, 5, "2026-11-29", name, f"cannot read {name}", b"").encode())
+    assert (letter.worker, letter.reason) == ("\\udcff.png", "cannot read \\udcff.png")
+    assert 'worker="\\\\udcff.png"' in Counters(["q"]).prometheus(name, {}).encode().decode()
+
+
+def test_a_log_without_a_standard_error_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = io.StringIO()
+    closed.close()
+    for stream in (None, closed):
+        monkeypatch.setattr(sys, "stderr", stream)
+        Log("w")("info", "x")
 
 
 def test_a_log_line_is_one_line_whatever_is_in_it() -> None:

@@ -212,6 +212,8 @@ def test_hooks_are_called_and_cannot_break_the_worker(server: process.Server) ->
 
         def succeeded(self, item: Item, took_s: float) -> None:
             told.append("succeeded")
+            if item.data == b"exit":
+                sys.exit("hook")
             raise RuntimeError("hook")
 
         def failed(self, item: Item, attempts: int, reason: str) -> None:
@@ -224,11 +226,11 @@ def test_hooks_are_called_and_cannot_break_the_worker(server: process.Server) ->
         if data == b"bad":
             raise ValueError
 
-    put(server, b"good", b"bad")
+    put(server, b"good", b"exit", b"bad")
     with working(server, function, Mine(), attempts=1, concurrency=1) as work:
         assert until(lambda: work.counts["dead"] == 1)
-    assert told == ["started", "succeeded", "started", "failed 1", "died"]
-    assert len(work.logged("hook.failed")) == 1
+    assert told == ["started", "succeeded", "started", "succeeded", "started", "failed 1", "died"]
+    assert ["SystemExit: hook" in line for line in work.logged("hook.failed")] == [False, True]
 
 
 def test_a_lane_survives_what_nobody_expected(server: process.Server) -> None:

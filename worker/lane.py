@@ -235,7 +235,7 @@ class Lane:
 
     def _call(self, item: Item) -> None:
         """Call the function with an open item, and do what the outcome asks for."""
-        if not self._begin_item(item):
+        if not self._prepare(item) or not self._begin_item(item):
             return
         outcome = self.runner.run(item.data, self._next_data if self._may_run_on else None)
         if os.getpid() != self._process:
@@ -251,6 +251,20 @@ class Lane:
             self.fresh.appendleft(item)  # handed back when the lane leaves
         else:
             self._fail(item, outcome)
+
+    def _prepare(self, item: Item) -> bool:
+        """Let the runner prepare a call. Return False if that took so long that the item has timed out."""
+        began_s = time.monotonic()
+        self.runner.prepare()
+        if time.monotonic() - began_s > self.shared.settings.extend_s:
+            try:
+                with self.io:
+                    self.extend()
+                    self.client.extend(item)
+            except NotOpen:  # it comes again
+                self.note_confirmed([], [item])
+                return False
+        return True
 
     def _begin_item(self, item: Item) -> bool:
         """Note that an item runs. Return False if it must not, or not now."""

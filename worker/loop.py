@@ -111,6 +111,9 @@ class AsyncRunner:
         self._batch: Batch | None = None
         self._process = os.getpid()
 
+    def prepare(self) -> None:
+        """Do nothing."""
+
     def run(self, data: bytes, next_data: NextData | None = None) -> Outcome | None:
         """Call the function, and wait for it. The loop's thread calls `next_data`."""
         batch = self._batch = Batch(next_data)

@@ -20,6 +20,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from functools import partial
+from select import select
 from typing import IO
 
 from staniel.worker.runners import DONE, FORKED, End, NextData, Outcome, ThreadRunner, is_always_due
@@ -36,17 +37,36 @@ _PR_SET_PDEATHSIG = 1
 class ProcessRunner:
     """A runner in a process. An interrupted call is killed with its process."""
 
-    def __init__(self, target: str, memory_max_bytes: int) -> None:
+    def __init__(self, target: str, memory_max_bytes: int, start_limit_s: float = 0) -> None:
+        """Prepare a runner. A process that imports the function for longer than `start_limit_s` is killed; 0: none
+        is.
+        """
         self._target = target
         self._memory_max_bytes = memory_max_bytes
+        self._start_limit_s = start_limit_s
         self._child: subprocess.Popen[bytes] | None = None
+        self._failed_start: Outcome | None = None
         self._why = ""
+
+    def prepare(self) -> None:
+        """Start the process, unless it is there: it may have been killed between two calls."""
+        if self._child is not None and self._child.poll() is not None:
+            self._ended()
+        if self._child is None:
+            try:
+                self._start()
+            except (OSError, EOFError):
+                self._failed_start = self._ended()
 
     def run(self, data: bytes, next_data: NextData | None = None) -> Outcome:
         """Call the function in the process, once."""
+        self.prepare()
+        if self._failed_start is not None:
+            outcome, self._failed_start = self._failed_start, None
+            return outcome
         try:
-            child = self._child or self._start()
-            assert child.stdin is not None and child.stdout is not None
+            child = self._child
+            assert child is not None and child.stdin is not None and child.stdout is not None
             child.stdin.write(SIZE.pack(len(data)) + data)
             child.stdin.flush()
             letter, text = read_reply(child.stdout)
@@ -55,18 +75,20 @@ class ProcessRunner:
         self._why = ""
         return DONE if letter == b"D" else Outcome(ENDS[letter], text)
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> None:
         """Start the process, and wait until it has imported the function. Raises EOFError if it cannot."""
         command = [sys.executable, "-c", f"from {__name__} import {main.__name__}; {main.__name__}()"]
         self._child = child = subprocess.Popen(
             [*command, self._target, str(self._memory_max_bytes)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         assert child.stdout is not None
+        if self._start_limit_s and not select([child.stdout], [], [], self._start_limit_s)[0]:
+            self._why = f"the process took longer than {self._start_limit_s:g} s to import the function"
+            raise EOFError
         letter, text = read_reply(child.stdout)
         if letter != READY:
             self._why = text
             raise EOFError
-        return child
 
     def _ended(self) -> Outcome:
         """Return the outcome of a call whose process has ended."""

@@ -56,6 +56,9 @@ def is_always_due() -> bool:
 class Runner(Protocol):
     """A way to call the function."""
 
+    def prepare(self) -> None:
+        """Do what may take long before a call and is no part of it. Raises nothing: `run` returns why it failed."""
+
     def run(self, data: bytes, next_data: NextData | None = None) -> Outcome | None:
         """Call the function, and return how that ended. It raises nothing but what `next_data` does: after a call that
         succeeds, a runner may ask it for the next call. It returns None if there is none.
@@ -87,6 +90,9 @@ class ThreadRunner:
         self._lock = threading.Lock()
         self._thread: int | None = None
         self._why = ""
+
+    def prepare(self) -> None:
+        """Do nothing."""
 
     def run(self, data: bytes, next_data: NextData | None = None) -> Outcome:
         """Call the function, once."""

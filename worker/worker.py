@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 FORCED_S = 2.0
 """The time for functions that were cut off to end, before the connections of those that do not are closed."""
 LOOK_S = 0.2
+START_S_MAX = 60.0
+"""The time for a process to import the function, where calls have a limit, if that is not longer."""
 
 
 class Ending(Struct, frozen=True):
@@ -169,7 +171,9 @@ class Worker:
         if self._loop is not None:
             return self._loop.runner(self._function)
         if self.settings.mode is Mode.PROCESSES:
-            return ProcessRunner(self._target, self.settings.memory_max_bytes)
+            limit_s = self.settings.limit_s
+            start_limit_s = max(START_S_MAX, limit_s) if limit_s else 0
+            return ProcessRunner(self._target, self.settings.memory_max_bytes, start_limit_s)
         return ThreadRunner(self._function)
 
     def _end_lanes(self) -> int:

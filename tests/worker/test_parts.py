@@ -27,6 +27,7 @@ from staniel.worker.runners import End, Outcome, ThreadRunner
 from staniel.worker.settings import rest_s
 from staniel.worker.target import find
 from tests.support.process import until
+from tests.worker.slow_import import SLOW_IMPORT
 
 ODD = "tests.worker.functions:odd"
 
@@ -270,6 +271,22 @@ def test_a_process_that_hangs_is_killed() -> None:
     thread.join()
     runner.close()
     assert (ends[0].end, ends[0].reason) == (End.FAILED, "longer than 1 s")
+
+
+def test_a_process_that_was_killed_between_two_calls_costs_no_item_an_attempt() -> None:
+    runner = ProcessRunner(ODD, 0)
+    assert runner.run(b"fine").end is End.DONE
+    assert runner._child is not None
+    os.kill(runner._child.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, runner._child.pid, os.WEXITED | os.WNOWAIT)
+    assert runner.run(b"fine") == Outcome(End.DONE)
+    runner.close()
+
+
+def test_a_process_that_imports_its_function_for_too_long_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SLOW_IMPORT, "600")
+    outcome = ProcessRunner("tests.worker.slow_import:function", 0, 0.01).run(b"")
+    assert outcome == Outcome(End.FAILED, "the process took longer than 0.01 s to import the function")
 
 
 def test_a_process_has_ended_though_a_child_of_its_function_lives(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from staniel.worker import keeper as keeper_module
 from staniel.worker import worker as worker_module
 from staniel.worker.events import Log
 from staniel.worker.loop import AsyncRunner, LoopThread
-from staniel.worker.runners import End, Outcome
+from staniel.worker.runners import End, Outcome, ThreadRunner
 from tests.client.fake_server import HANG_UP, playing
 from tests.client.fake_server import item as item_of
 from tests.server.admin.asking import Operator
@@ -252,6 +252,48 @@ def test_a_lane_survives_what_nobody_expected(server: process.Server) -> None:
         assert until(lambda: work.counts["done"] == 1)
     assert drain(server.address, "jobs") == []
     assert "RuntimeError: no log" in work.logged("connection.lost")[0]
+
+
+def test_no_item_runs_while_a_runner_prepares(server: process.Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    running_then: list[int] = []
+
+    class Preparing(ThreadRunner):
+        def prepare(self) -> None:
+            running_then.append(work.worker.running)
+
+    seen = Seen()
+    monkeypatch.setattr(Worker, "_runner", lambda worker: Preparing(seen))
+    with working(server, seen, concurrency=1) as work:
+        put(server, b"a", b"b")
+        assert until(lambda: work.counts["done"] == 2)
+    assert running_then == [0, 0]
+
+
+def test_an_item_that_times_out_while_a_runner_prepares_comes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared: list[bool] = []
+
+    def is_back() -> bool:
+        with Client(*server.address) as other:
+            return other.peek("jobs") is not None
+
+    class Slow(ThreadRunner):
+        def prepare(self) -> None:
+            if not prepared:
+                prepared.append(until(is_back, 60))
+                server.config.write_text("")  # what comes again has no time that could end before it is confirmed
+                with Wire(server.address) as wire:
+                    wire.ask(b"reload")
+
+    seen = Seen()
+    monkeypatch.setattr(Worker, "_runner", lambda worker: Slow(seen))
+    with running(tmp_path, config='[queues.jobs]\nopen_transaction_timeout = "100ms"\n') as server:
+        put(server, b"a")
+        with working(server, seen, concurrency=1, extend_s=1e-6) as work:
+            assert until(lambda: work.counts["done"] == 1, 60)
+        assert drain(server.address, "jobs") == []
+    assert (prepared, seen.calls, work.counts["timed_out"]) == ([True], {b"a": 1}, 1)
 
 
 @pytest.fixture

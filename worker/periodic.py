@@ -12,6 +12,7 @@ a clock is put back, a time that has passed is not repeated: its job is still th
 from __future__ import annotations
 
 import threading
+import traceback
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
@@ -73,27 +74,37 @@ class Times:
     """
 
     def __init__(self, periodic: Periodic, now: datetime) -> None:
-        from cronsim import CronSim, CronSimError
+        from cronsim import CronSimError
 
         self.periodic = periodic
+        self._now = now
         try:
-            self._times = CronSim(periodic.cron, now.astimezone(ZoneInfo(periodic.zone)))
-            self.next: datetime | None = next(self._times, None)
+            self._zone = ZoneInfo(periodic.zone)
+            self.next = self._next_after(now)
         except CronSimError as error:
             raise ValueError(f"{periodic.cron!r} is no cron expression: {error}") from error
         except (OSError, KeyError) as error:
             raise ValueError(f"{periodic.zone!r} is no time zone") from error
 
     def passed(self, now: datetime) -> datetime | None:
-        """Return the last time that has passed since the previous call, None if none has."""
+        """Return the last time that has passed since the previous call, None if none has. If the clock was put back,
+        what comes next is what follows the present: the clock may have been a year ahead.
+        """
+        was, self._now = self._now, now
+        if now < was:
+            self.next = self._next_after(now)
         if self.next is None or self.next > now:
             return None
         from cronsim import CronSim
 
-        local = now.astimezone(self.next.tzinfo)
-        self._times = CronSim(self.periodic.cron, local)
-        self.next = next(self._times, None)
+        local = now.astimezone(self._zone)
+        self.next = self._next_after(now)
         return next(CronSim(self.periodic.cron, local.replace(microsecond=local.microsecond or 1), reverse=True), None)
+
+    def _next_after(self, now: datetime) -> datetime | None:
+        from cronsim import CronSim
+
+        return next(CronSim(self.periodic.cron, now.astimezone(self._zone)), None)
 
 
 def wall_clock() -> datetime:
@@ -114,6 +125,9 @@ class Ticker:
         wall: Callable[[], datetime] = wall_clock,
     ) -> None:
         """Prepare a ticker. Raises ValueError, ImportError."""
+        names = [periodic.name for periodic in schedule.periodics]
+        if "" in names or len(set(names)) < len(names):
+            raise ValueError(f"expected a name for each periodic item, each once, not {names}")
         self._queue = queue
         self._schedule = schedule
         self._server = server
@@ -134,8 +148,9 @@ class Ticker:
         while not stopping.is_set():
             try:
                 self.add_due(WAIT_S)
-            except ClientError as error:
-                self._teller.log("warning", "schedule.lost", why=str(error), again_in_s=PAUSE_S)
+            except Exception as error:  # without this thread no item would be put any more
+                why = str(error) if isinstance(error, ClientError) else traceback.format_exc()
+                self._teller.log("warning", "schedule.lost", why=why, again_in_s=PAUSE_S)
                 self.close()
                 stopping.wait(PAUSE_S)
         self.close()

@@ -53,6 +53,37 @@ def test_of_times_that_have_passed_the_last_one_counts() -> None:
     assert times.passed(START + timedelta(days=20_000)) == START.replace(second=0) + timedelta(days=20_000)
 
 
+def test_a_clock_that_was_ahead_and_is_put_right_misses_no_later_time() -> None:
+    times = Times(Periodic("a", "*/5 * * * *"), START)
+    assert times.passed(START + timedelta(days=365)) is not None
+    assert times.passed(START + MINUTE) is None
+    assert times.passed(START + 5 * MINUTE) == START.replace(minute=5, second=0)
+    assert times.passed(START + 6 * MINUTE) is None
+
+
+def test_each_periodic_item_has_a_name_of_its_own() -> None:
+    for names in (["a", "a"], ["a", ""]):
+        periodics = tuple(Periodic(name, "* * * * *", b"1") for name in names)
+        with pytest.raises(ValueError, match="a name for each periodic item, each once"):
+            Worker(print, Settings(queue="jobs"), schedule=Schedule(periodics))
+
+
+def test_a_surprise_does_not_end_the_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopping, lines = threading.Event(), list[str]()
+
+    def add_due(ticker: Ticker, wait_s: float) -> None:
+        if lines:
+            stopping.set()
+        else:
+            raise RuntimeError("a surprise")
+
+    monkeypatch.setattr(Ticker, "add_due", add_due)
+    monkeypatch.setattr(periodic_module, "PAUSE_S", 0)
+    teller = Teller(Log("w", write=lines.append), Hooks())
+    Ticker("jobs", Schedule((Periodic("tick", "* * * * *"),)), Server(), teller).live(stopping)
+    assert len(lines) == 1 and "schedule.lost" in lines[0] and "RuntimeError: a surprise" in lines[0]
+
+
 def test_times_are_those_of_the_zone_also_when_clocks_change() -> None:
     spring = datetime(2026, 3, 28, 12, 0, tzinfo=UTC)
     times = Times(Periodic("a", "30 3 * * *", zone="Europe/Berlin"), spring)

@@ -240,7 +240,21 @@ def read_file(data: bytes) -> Content | str:
     """
     if not data.startswith(MAGIC):
         return "not the file of a cluster's member, or of another version"
-    kept, at = Kept(), len(MAGIC)
+    kept = Kept()
+    at = take_entries(kept, data, len(MAGIC))
+    if isinstance(at, str):
+        return at
+    follower = next_whole(data, at)
+    if not kept.member_id or (follower and not kept.cluster_id):
+        return f"it is damaged at byte {at}, and does not say which member of which cluster it is of"
+    if not follower:
+        return Content(kept, at, "")
+    kept.apply(Marked(Fitness.HALF))
+    return Content(kept, at, f"it is damaged at byte {at}: a whole entry follows at byte {follower}")
+
+
+def take_entries(kept: Kept, data: bytes, at: int) -> int | str:
+    """Take in the whole entries from byte `at` on. Return where they end, or why a member must not start with them."""
     while isinstance(payload := read_frame(data, at), bytes):
         try:
             entry = _decoder.decode(payload)
@@ -249,13 +263,7 @@ def read_file(data: bytes) -> Content | str:
         if not kept.apply(entry):
             return f"an entry at {at} contradicts those before it: {entry}"
         at += HEAD.size + len(payload)
-    follower = next_whole(data, at)
-    if not kept.member_id or (follower and not kept.cluster_id):
-        return f"it is damaged at byte {at}, and does not say which member of which cluster it is of"
-    if not follower:
-        return Content(kept, at, "")
-    kept.apply(Marked(Fitness.HALF))
-    return Content(kept, at, f"it is damaged at byte {at}: a whole entry follows at byte {follower}")
+    return at
 
 
 def next_whole(data: bytes, at: int) -> int:

@@ -34,6 +34,7 @@ class Etcd:
 
     def __init__(self) -> None:
         self.value: bytes | None = None
+        self._decoded: tuple[bytes, Key] = b"", Key(b"", 0, b"", "", ())
         self.mod_revision = 0
         self.revision = 1
         self.requests: list[Request] = []
@@ -46,9 +47,11 @@ class Etcd:
         """The key as it is now."""
         if self.value is None:
             return None
-        key = decode_key(self.value)
-        assert isinstance(key, Key), key
-        return key
+        if self._decoded[0] != self.value:
+            key = decode_key(self.value)
+            assert isinstance(key, Key), key
+            self._decoded = self.value, key
+        return self._decoded[1]
 
     def handle(self, request: Request) -> None:
         """Carry out a request, and have its answer come back."""

@@ -23,6 +23,16 @@ class ViolationFound(Exception):
         self.kind = kind
 
 
+def epochs_of(stream: Stream) -> list[int]:
+    """Return the epoch of each record of a stream, from the first: 0 for what was there before there was a cluster."""
+    epochs, last = list[int](), stream.last.number
+    for run in reversed(stream.runs):
+        if run.first <= last:
+            epochs[:0] = [run.epoch] * (last + 1 - run.first)
+            last = run.first - 1
+    return [0] * last + epochs
+
+
 class Judge:
     """The history as clients know it. `answered`: by number, from 1, the epoch of each record that was answered; 0 is
     what the first spool had before. `contents`: what is at each place, by the first member that had it.
@@ -33,7 +43,7 @@ class Judge:
         self.answered: list[int] = []
         self.contents: dict[Place, tuple[RecordKind, bytes]] = {}
         self.by_epoch: dict[int, int] = {}
-        self.lost: dict[int, int] = {}  # records that no member has since this epoch, as the policy allows
+        self.lost: dict[int, set[int]] = {}  # by number, epochs whose leaders' files lacked the record, as is allowed
         self.puts_answered = 0
         self.expected_stops: dict[int, set[Reason]] = {}
         self.unreachable_leads = 0
@@ -78,24 +88,20 @@ class Judge:
         number = min([number for number in missing if number <= len(self.answered)], default=0)
         if number:
             self.fail("LOST", f"node {node.name} leads with files that lack answered record {number}")
-        self.lost.update(dict.fromkeys(missing, node.kept.promised))
+        for number in missing:
+            self.lost.setdefault(number, set()).add(node.kept.promised)
 
     def is_lost(self, node: Node, number: int) -> bool:
-        """Tell whether a record was lost by the leaders that this member has followed or led."""
-        return number in self.lost and node.kept.stream.last.epoch >= self.lost[number]
+        """Tell whether a record was lost by a leader whose records this member has."""
+        return any(run.epoch in self.lost.get(number, ()) for run in node.kept.stream.runs)
 
-    def epoch_at(self, stream: Stream, number: int) -> int:
-        """Return the epoch of a record of a stream, -1 if there is none."""
-        if number > stream.last.number:
-            return -1
-        return stream.epoch_of(number)
-
-    def lacks(self, stream: Stream) -> int:
-        """Return the number of the first answered record that a stream does not have, or 0."""
-        for at, epoch in enumerate(self.answered):
-            if self.epoch_at(stream, at + 1) != epoch:
-                return at + 1
-        return 0
+    def lacks(self, stream: Stream, upto: int | None = None) -> int:
+        """Return the number of the first answered record, up to this one, that a stream does not have, or 0."""
+        answered, epochs = self.answered[:upto], epochs_of(stream)
+        if epochs[: len(answered)] == answered:
+            return 0
+        both = zip(answered, epochs, strict=False)
+        return next((at for at, (one, other) in enumerate(both, 1) if one != other), len(epochs) + 1)
 
     def on_answer(self, node: Node, answer: Answer, leaving: list[Held]) -> None:
         """Take in what clients are told."""
@@ -104,11 +110,8 @@ class Judge:
         first = self.by_epoch.setdefault(answer.epoch, node.name)
         if first != node.name:
             self.fail("SPLIT", f"nodes {first} and {node.name} answer in epoch {answer.epoch}")
-        for at, epoch in enumerate(self.answered[: answer.upto]):
-            if self.epoch_at(stream, at + 1) != epoch:
-                self.fail(
-                    "LOST", f"node {node.name} answers up to {answer.upto}, and its {at + 1} is not what was answered"
-                )
+        if number := self.lacks(stream, answer.upto):
+            self.fail("LOST", f"node {node.name} answers up to {answer.upto}, and its {number} is another record")
         old = len(self.answered)
         for number in range(old + 1, answer.upto + 1):
             self.answered.append(stream.epoch_of(number))
@@ -121,17 +124,15 @@ class Judge:
         if held.data:
             if (
                 self.contents.get(held.place) != (held.kind, held.data)
-                or self.epoch_at(stream, held.place.number) != held.place.epoch
+                or stream.epoch_of(held.place.number) != held.place.epoch
             ):
                 self.fail("LOST", f"node {node.name} says yes for {held.place}, which is another record")
             if held.kind is RecordKind.PUT:
                 self.puts_answered += 1
                 if held.place.number > old:
                     self._judge_copies(node, held)
-        else:
-            for at, epoch in enumerate(self.answered[: held.seen]):
-                if self.epoch_at(stream, at + 1) != epoch:
-                    self.fail("STALE", f"node {node.name} shows a client a queue without record {at + 1}")
+        elif number := self.lacks(stream, held.seen):
+            self.fail("STALE", f"node {node.name} shows a client a queue without record {number}")
 
     def _judge_copies(self, node: Node, held: Held) -> None:
         if self.world.has_lost_copies:
@@ -139,7 +140,7 @@ class Judge:
         count = 0
         for other in self.world.nodes:
             stream = (other.kept if other is node and node.is_behind else other.durable).stream
-            count += self.epoch_at(stream, held.place.number) == held.place.epoch
+            count += stream.epoch_of(held.place.number) == held.place.epoch
         if count < node.config.min_in_sync:
             self.fail("THIN", f"a put is answered with {count} copies, min_in_sync is {node.config.min_in_sync}")
 
@@ -189,16 +190,17 @@ class Judge:
         if node.is_behind and (node.member.leader is None or not node.member.leader.first):
             return  # it has led with these files, which no record is compared with any more
         stream = node.kept.stream
+        epochs, contents = epochs_of(stream), self.contents
         for number, record in node.files.items():
-            place = Place(stream.epoch_of(number), number)
+            place, kind, data = record
             if (
-                number > stream.last.number
-                or record.place != place
-                or self.contents.get(place, (record.kind, record.data)) != (record.kind, record.data)
+                number > len(epochs)
+                or place != (epochs[number - 1], number)
+                or contents.get(place, (kind, data)) != (kind, data)
             ):
-                self.fail("DIVERGED", f"the files of node {node.name} have {record} where its records have {place}")
+                self.fail("DIVERGED", f"the files of node {node.name} have {record} where its records have other ones")
         upto = max(stream.base.number, max(node.files, default=0))
-        for number in range(1, upto + 1):
+        for number in range(1, upto + 1) if self.lost or len(node.files) != upto else ():
             is_there, is_lost = number in node.files, self.is_lost(node, number)
             if not is_there and not is_lost:
                 self.fail("DIVERGED", f"the files of node {node.name} lack record {number}")

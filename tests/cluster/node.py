@@ -10,6 +10,7 @@ import msgspec
 from staniel.cluster.core import MemberConfig, Policy
 from staniel.cluster.durable import (
     ALL_FIXED,
+    MAGIC,
     Appended,
     Content,
     Copied,
@@ -22,6 +23,7 @@ from staniel.cluster.durable import (
     new_file,
     next_whole,
     read_file,
+    take_entries,
 )
 from staniel.cluster.effects import (
     Answer,
@@ -125,8 +127,9 @@ class Node:
         self.sent_epoch = self.rotted_at = 0
         self.has_changed = True
         self._durable: Kept | None = None
+        self._known_bytes, self._known = MAGIC, Kept()  # what `durable` has read
         self.set_synced(len(self.disk))
-        self.kept = self.durable
+        self.kept = self.read(bytes(self.disk))
 
     def set_synced(self, count: int) -> None:
         """Note that so many bytes of the member's file are synced."""
@@ -134,9 +137,14 @@ class Node:
 
     @property
     def durable(self) -> Kept:
-        """What a power cut would leave at least."""
+        """What a power cut would leave at least. If what is synced has grown, only what is new is read."""
         if self._durable is None:
-            self._durable = self.read(bytes(self.disk[: self.synced_bytes]))
+            data, known = bytes(self.disk[: self.synced_bytes]), self._known_bytes
+            if data.startswith(known) and take_entries(self._known, data, len(known)) == len(data):
+                self._known_bytes, self._durable = data, self._known
+            else:
+                self._durable = self.read(data)
+                self._known_bytes, self._known = MAGIC, Kept()
         return self._durable
 
     def read(self, data: bytes) -> Kept:

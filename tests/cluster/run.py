@@ -277,7 +277,7 @@ def start_copy(world: World, node: Node) -> None:
     _, disk, files = next(old for old in world.old_disks if old[0] == node.name)
     node.disk, node.files, node.files_disk = bytearray(disk), dict(files), dict(files)
     node.set_synced(len(disk))
-    node.kept = node.durable
+    node.kept = node.read(bytes(node.disk))
     node.sent_epoch = 0
 
 

@@ -114,7 +114,7 @@ class World:
         ):  # fmt: skip
             node.disk += encode_entry(entry)
         node.set_synced(len(node.disk))
-        node.kept = node.durable
+        node.kept = node.read(bytes(node.disk))
 
     def new_id(self) -> bytes:
         """Return the id of a new spool."""

@@ -22,6 +22,7 @@ from staniel.journal.spool import Spool
 from staniel.journal.workq import files as workq_files
 from staniel.journal.workq import records as workq_records
 from staniel.journal.workq.layout import NS_A_SECOND
+from staniel.queues.queue import Queue
 from staniel.sim.mutants.queues import MUTANTS, mutant, replaced, unlisted
 
 
@@ -49,6 +50,14 @@ def empty_journal_forgets_its_counter() -> Any:
         return snapshot
 
     return replaced(Encoder, "snapshot", make)
+
+
+@mutant("a start numbers transactions from 1 again", "hub-undo")
+def transactions_numbered_anew() -> Any:
+    def make(right: Any) -> Any:
+        return lambda self, line, open_reads, last_xid: right(self, line, open_reads, 0)
+
+    return replaced(Queue, "load", make)
 
 
 @mutant("a start takes a segment whose number has more than 18 digits for none", "last-segments")

@@ -17,6 +17,7 @@ MILD = {
     "held_replies_kept": {"LOST"},
     "min_when_written": {"THIN"},
     "asked_for_ever": {"STUCK"},
+    "lease_of_a_hung_disk": {"STUCK"},
     "match_by_length": {"STUCK"},
     "epoch_in_memory": {"PROMISE"},
     "compacted_unsynced": {"STOPPED"},

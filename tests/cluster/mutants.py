@@ -24,6 +24,7 @@ from staniel.cluster.messages import Acknowledge, CopyEnds, Hello, Message, Reco
 from staniel.cluster.places import Place
 from staniel.cluster.stream import Record, RecordKind, Run
 from staniel.server.cluster.member_file import is_ahead
+from staniel.server.cluster.supervision import Supervision
 from tests.cluster import etcd, node
 from tests.cluster.etcd import Etcd
 from tests.cluster.node import Node
@@ -33,11 +34,8 @@ Mutant = Callable[[], Any]
 MUTANTS: dict[str, tuple[Mutant, str]] = {}
 """By name: the context manager, and the profile in which it is found."""
 
-NOT_YET = {
-    "numbers_begin_anew": "a new leader numbers open reads from 1: the numbers of open reads are in the records of the"
-    " journals, whose stream is not connected; here a record is opaque",
-}
-"""Mutants of the model that have no place in this code yet, and why."""
+ELSEWHERE = {"numbers_begin_anew": "a start numbers transactions from 1 again"}
+"""Mutants of the model whose rule is that of any start, and its mutant in sim/mutants: here a record is opaque."""
 
 
 def mutant(profile: str = "usual") -> Callable[[Mutant], Mutant]:
@@ -675,6 +673,12 @@ def etcd_forgets() -> Any:
         return restart
 
     return replaced(Etcd, "restart", make)
+
+
+@mutant("leases")
+def lease_of_a_hung_disk() -> Any:
+    """Renew the lease of a member whose syncs do not end."""
+    return replaced(Supervision, "_note_disk", constant(None))
 
 
 # --- who is who ---

@@ -491,6 +491,18 @@ class Node:
         self.member.synced(sync.number)
         self.carry_out()
 
+    @property
+    def can_work(self) -> bool:
+        """True if the member waits for something that can be done: a take-over syncs files, which a hung disk does not
+        end.
+        """
+        return bool(self.work) and not self.is_recovery_hung
+
+    @property
+    def is_recovery_hung(self) -> bool:
+        """True if what the member waits for first is a recovery, and the disk hangs."""
+        return bool(self.work) and isinstance(self.work[0], Recover) and self.name in self.world.hung_disks
+
     def do_work(self, random: Random) -> None:
         """Do the first thing that the member has waited for."""
         assert self.member is not None

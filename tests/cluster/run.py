@@ -48,7 +48,17 @@ PROFILES = {
     "failed syncs": Profile(failed_syncs=8, kills=1, power_cuts=2, disks=0, lazy=50),
     "etcd restarts": Profile(etcd_restarts=8, kills=1, power_cuts=1, disks=0, stands=12, take_outs=12),
     "leases": Profile(
-        ticks=40, stands=0, take_outs=0, kills=2, power_cuts=1, disks=0, lazy=0, steps=600, set_up=100, min_in_sync=1
+        ticks=40,
+        hangs=4,
+        stands=0,
+        take_outs=0,
+        kills=2,
+        power_cuts=1,
+        disks=0,
+        lazy=0,
+        steps=600,
+        set_up=100,
+        min_in_sync=1,
     ),
     "lost-key": Profile(lost_keys=2, disks=0),
 }
@@ -82,6 +92,8 @@ def run(seed: int, profile: str = "usual") -> Outcome:
         for _ in range(world.profile.steps):
             step(world)
         heal(world, "calm")
+        if world.profile.hangs:
+            hang_a_disk(world)
     except ViolationFound as violation:
         kind, why = violation.kind, str(violation)
     key = world.etcd.key
@@ -131,9 +143,9 @@ def actions_of(world: World, node: Node) -> list[Action]:
     if node.is_stopped:
         return []
     choices: list[Action] = [(f"retry {name}", 3, lambda: (node.member and node.member.retry(), node.carry_out()))]
-    if node.syncs:
+    if node.syncs and name not in world.hung_disks:
         choices.append((f"sync {name}", 30, lambda: node.end_sync(random.randrange(len(node.syncs)))))
-    if node.work:
+    if node.can_work:
         choices.append((f"work {name}", 20, lambda: node.do_work(random)))
     if world.etcd.watches.get(name) and name not in world.etcd_blocked:
         choices.append((f"watch {name}", world.profile.watches, lambda: world.deliver_watch(node)))
@@ -234,6 +246,10 @@ def disk_accidents(world: World, node: Node) -> list[Action]:
     if profile.fulls:
         words, weight = ("room on", 3 * profile.fulls) if node.is_full else ("full disk", profile.fulls)
         choices.append((f"{words} {node.name}", weight, lambda: setattr(node, "is_full", not node.is_full)))
+    if profile.hangs:
+        hung = world.hung_disks
+        words, weight = ("goes on", 3 * profile.hangs) if node.name in hung else ("hangs", profile.hangs)
+        choices.append((f"disk {words} {node.name}", weight, lambda: hung.symmetric_difference_update({node.name})))
     if profile.failed_syncs and node.member is not None and node.syncs:
         choices.append((f"sync fails {node.name}", profile.failed_syncs, lambda: node.fail_sync(world.random)))
     return choices
@@ -376,7 +392,25 @@ def heal(world: World, name: str) -> None:
     world.log.append(f"{name} begins")
     world.blocked.clear()
     world.etcd_blocked.clear()
-    world.slow_disks.clear()
+    world.hung_disks.clear()
+    go_on(world, name)
+
+
+def hang_a_disk(world: World) -> None:
+    """Have the disk of a machine hang, in the middle of a sync: the others go on without it, the leader's too. Then it
+    goes on.
+    """
+    leading = [node for node in world.nodes if node.member is not None and node.member.leader is not None]
+    node = world.random.choice(leading or world.nodes)
+    world.hung_disks.add(node.name)
+    if node.member is not None and node.member.is_serving:
+        node.put(RecordKind.PUT)
+    go_on(world, f"calm without {node.name}")
+    heal(world, "last calm")
+
+
+def go_on(world: World, name: str) -> None:
+    """Let time pass until a put is answered and every member is in the set whose disk does not hang."""
     goal = world.judge.puts_answered + 1
     for node in world.nodes:
         node.die_after, node.is_full = None, False
@@ -400,9 +434,9 @@ def describe(node: Node) -> str:
 
 
 def is_whole(world: World) -> bool:
-    """Tell whether all members are in the set, fit, and have the same records."""
+    """Tell whether all members whose disks do not hang are in the set, fit, and have the same records."""
     key = world.etcd.key
-    ours = [node for node in world.nodes if node.name not in world.foreign]
+    ours = [node for node in world.nodes if node.name not in world.foreign and node.name not in world.hung_disks]
     lasts = {node.kept.stream.last for node in ours}
     fit = all(node.kept.fitness is Fitness.WHOLE for node in ours)
     return key is not None and set(key.members) == {node.id for node in ours} and fit and len(lasts) == 1
@@ -424,9 +458,9 @@ def calm_round(world: World, round_: int) -> None:
         if node.name not in world.etcd_blocked:
             while node.member is not None and world.etcd.watches.get(node.name):
                 world.deliver_watch(node)
-        if node.syncs and node.name not in world.slow_disks:
+        if node.syncs and node.name not in world.hung_disks:
             node.end_sync(len(node.syncs) - 1)
-        if node.work:
+        if node.can_work:
             node.do_work(world.random)
     for number in list(world.connections):
         for side in (0, 1):

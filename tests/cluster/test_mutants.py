@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.mutants import MUTANTS, NOT_YET
+from staniel.sim.mutants.starts import MUTANTS as OF_ONE_SERVER
+from tests.cluster.mutants import ELSEWHERE, MUTANTS
 from tests.cluster.run import UNJUDGED, run
 
 pytestmark = pytest.mark.pure
@@ -62,6 +63,7 @@ SEEDS = {
     "torn_end_kept": (0, "TRUTH"),
     "failed_sync_believed": (12, "TRUTH"),
     "failed_sync_unmarked": (2, "DIVERGED"),
+    "lease_of_a_hung_disk": (0, "STUCK"),
     "etcd_forgets": (19, "DIVERGED"),
     "set_of_names": (0, "TRUTH"),
     "no_cluster_id": (0, "FOREIGN"),
@@ -88,15 +90,16 @@ def test_every_mutant_has_a_seed_and_a_row_in_the_document() -> None:
     assert SEEDS.keys() == MUTANTS.keys()
     rows = [f"| `{name}` | {MUTANTS[name][1]} | {seed} | {kind} |" for name, (seed, kind) in SEEDS.items()]
     assert [row for row in rows if row not in document] == []
-    assert [name for name in NOT_YET if f"`{name}`" not in document] == []
+    assert [name for name, what in ELSEWHERE.items() if f"`{name}`" not in document or what not in document] == []
 
 
-def test_the_mutants_are_those_of_the_model_less_what_has_no_place_yet_and_those_of_this_code() -> None:
+def test_the_mutants_are_those_of_the_model_and_those_of_this_code() -> None:
     of_disks = ("rewrites", "rot", "lazy", "full disks", "failed syncs", "etcd restarts", "leases")
     own = [name for name, (_, profile) in MUTANTS.items() if profile in of_disks]
     own.remove("power_cut_stands")
     own += ["trimmed_under_followers", "compared_by_size"]
-    assert len(MUTANTS) - len(own) + len(NOT_YET) == 37 and len(own) == 19
+    assert len(MUTANTS) - len(own) + len(ELSEWHERE) == 37 and len(own) == 20
+    assert ELSEWHERE.keys().isdisjoint(MUTANTS) and set(ELSEWHERE.values()) <= OF_ONE_SERVER.keys()
 
 
 def test_a_mutant_leaves_nothing_behind() -> None:

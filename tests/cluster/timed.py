@@ -103,7 +103,8 @@ class Timers:
         self._has_lease = False
         self._entries: dict[bytes, MemberEntry] = {}
         driver = TimedDriver(node)
-        self.supervision = Supervision(driver, self._entries, LEASE_S, ignore, DiskCalls())  # type: ignore[arg-type]
+        self._calls = DiskCalls()
+        self.supervision = Supervision(driver, self._entries, LEASE_S, ignore, self._calls)  # type: ignore[arg-type]
         self.serves = False
 
     @property
@@ -117,6 +118,7 @@ class Timers:
 
     def look_after(self) -> None:
         """Do what is due."""
+        self._calls.running = {"recovery": self._node.work[0]} if self._node.is_recovery_hung else {}
         try:
             if self._node.name not in self._node.world.etcd_blocked:
                 self._ask_etcd()

@@ -52,6 +52,7 @@ class Profile(NamedTuple):
     fulls: int = 0  # disks that get full, or free again
     failed_syncs: int = 0
     etcd_restarts: int = 0
+    hangs: int = 0  # disks that hang, or go on
     ticks: int = 0  # steps of the time: members stand, and take others out, by their clocks alone
     min_in_sync: int = 0  # 0: drawn
     prelude: str = ""  # a story that comes before the accidents
@@ -80,7 +81,7 @@ class World:
         self.connects: list[tuple[int, int, bytes]] = []
         self.blocked: set[tuple[int, int]] = set()
         self.etcd_blocked: set[int] = set()
-        self.slow_disks: set[int] = set()  # of which no sync ends in a calm
+        self.hung_disks: set[int] = set()  # on which no sync ends
         self.numbers = 0
         self.ids = 0
         self.log: list[str] = []

@@ -4,7 +4,9 @@ sockets, and the process of the member.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
+from contextlib import suppress
 
 from staniel.broker.admin.reasons import HealthReason
 from staniel.broker.broker import Broker
@@ -17,7 +19,7 @@ from staniel.broker.version import VERSION
 from staniel.cluster.spool_names import SpoolPaths
 from staniel.cluster.status import MemberStatus
 from staniel.compiled import BUILD
-from staniel.journal.disk.fs import Fs
+from staniel.journal.disk.fs import Fs, JournalFailure
 from staniel.journal.spool import lock_spool
 from staniel.server.clock import ServerClock, steady_ms
 from staniel.server.cluster.disk_calls import NotingFs
@@ -113,6 +115,15 @@ def member_greeting(cluster: ClusterSettings, addresses: list[str]) -> str:
 
 async def serve_member(load: Callable[[], Config], log: ServerLog) -> None:
     """Run until a signal or `shutdown`, or begin anew. Raises what `staniel.server.app.serve` does."""
+    thresholds = gc.get_threshold()
+    while await _serve_once(load, log):
+        gc.unfreeze()
+        gc.set_threshold(*thresholds)
+        gc.collect()  # what the leader had in memory
+
+
+async def _serve_once(load: Callable[[], Config], log: ServerLog) -> bool:
+    """Run until a signal or `shutdown`. Return True to begin anew within this program."""
     config = load()
     start = prepare(config, load, log, NotingFs)
     assert isinstance(start.fs, NotingFs)
@@ -136,17 +147,27 @@ async def serve_member(load: Callable[[], Config], log: ServerLog) -> None:
         say(hello)
         start.supervisor.notify("READY=1", f"STATUS={hello}")
         await process.run()
+    return _ends(process, log)
+
+
+def _ends(process: MemberProcess, log: ServerLog) -> bool:
+    """End as the process did. Return True to begin anew within this program. Raises its ending."""
     ending = process.ending
     if isinstance(ending, DiskIsFull):
         log.report(Level.ERROR, "cluster.disk_full", why=str(ending), hint="make room: it follows by itself then")
     if isinstance(ending, MustBeginAnew):
         log.report(Level.INFO, "cluster.begins_anew")
+        if process.can_begin_again:
+            with suppress(OSError, JournalFailure):
+                process.close()
+                return True
         begin_anew()
     if isinstance(ending, MemberStopped):
         raise StartError(f"this member stops: {ending}; see docs/replication.md")
     if ending is not None:
         raise ending
     log.report(Level.INFO, "server.stopped", why=process.stop_cause)
+    return False
 
 
 def check_members_network(config: Config, report: EventSink) -> None:

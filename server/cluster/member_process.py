@@ -2,7 +2,8 @@
 
 It follows until the member is told to take over. Then it recovers its spool like a server that stands alone, on an Fs
 that records, and serves clients with a hub whose sockets stand behind a gate. A leader that is deposed begins anew as
-a new program in the same process: nothing that it had in memory can be written any more.
+a new program in the same process: nothing that it had in memory can be written any more. One that has handed the lead
+over has closed its spool, and begins anew within the program.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ class MemberProcess:
         self.ending: Exception | None = None
         self._made: tuple[Broker, RecoverySummary] | None = None
         self._heir: tuple[bytes, str] | None = None
-        self._is_connecting = self._is_stopping = False
+        self._is_connecting = self._is_stopping = self._is_left = False
         self.stop_cause = ""
         self._nursery: trio.Nursery | None = None
 
@@ -135,6 +136,20 @@ class MemberProcess:
                 await self.etcd.leave()
         if isinstance(self.ending, DiskIsFull):
             await trio.sleep(FULL_S)
+
+    @property
+    def can_begin_again(self) -> bool:
+        """True if this member begins anew, and its spool was left as its records say: nothing in this program's memory
+        can change it any more, so no new program is needed, and loading one would keep the other members waiting.
+        """
+        return self._is_left and isinstance(self.ending, MustBeginAnew) and not isinstance(self.ending, DiskIsFull)
+
+    def close(self) -> None:
+        """Close what a new program would not have, once this part has ended. Raises OSError, JournalFailure."""
+        self.refuser.close()
+        self.driver.close()
+        self.reactor.close()
+        self._parts.fs.close()
 
     def _refuse_clients(self) -> None:
         """Tell clients who leads, and serve operators."""
@@ -289,6 +304,7 @@ class MemberProcess:
             driver.member.note_clean_end()
             driver.carry_out()
             driver.file.sync_now()
+            self._is_left = True
         if self._heir is None:
             self._is_stopping = True
             self.stop_cause = self.stop_cause or str(service.broker.status.stop_cause.get("why", ""))

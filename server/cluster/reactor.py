@@ -25,3 +25,8 @@ class Reactor:
         for fd, _ in self._poller.poll(0, EVENTS_PER_TURN):
             self.dispatcher.dispatch(fd, now_ms)
         self.dispatcher.close_dropped()
+
+    def close(self) -> None:
+        """Close the poller."""
+        self.dispatcher.close_dropped()
+        self._poller.close()

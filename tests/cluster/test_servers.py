@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -210,6 +212,43 @@ def test_an_order_hands_the_lead_over_without_a_copy(tmp_path: Path) -> None:
         servers.wait_until_whole()
         assert ".staniel/damaged" not in [str(path) for path in old.spool.glob(".staniel/damaged")]
         assert heir.wire().drain("jobs") == [str(number) for number in range(10)]
+        assert_same_files(servers)
+
+
+def program_of(member: MemberServer) -> str:
+    """Where the stack of a process begins: another place for each program that it runs."""
+    return Path(f"/proc/{member.pid}/stat").read_text().rpartition(")")[2].split()[25]
+
+
+def own_descriptors(member: MemberServer) -> int:
+    """The number of its pollers and of the descriptors by which threads wake it."""
+    folder, targets = Path(f"/proc/{member.pid}/fd"), list[str]()
+    for fd in os.listdir(folder):
+        with suppress(FileNotFoundError):  # a connection that has ended meanwhile
+            targets.append(os.readlink(folder / fd))
+    return len([target for target in targets if target.startswith("anon_inode")])
+
+
+def test_hand_overs_where_puts_need_every_member_load_no_program_and_leave_nothing_open(tmp_path: Path) -> None:
+    with cluster(tmp_path, count=2, min_in_sync=2) as servers:
+        leader = servers.form()
+        programs = [program_of(member) for member in servers.members]
+        assert len(set(programs)) == 2 and "0" not in programs
+        stored: list[str] = []
+        descriptors: dict[str, list[int]] = {member.name: [] for member in servers.members}
+        for turn in range(6):
+            wire = leader.wire()
+            stored += [f"{turn} {number}" for number in range(5)]
+            assert [wire.put("jobs", data) for data in stored[-5:]] == ["STORED"] * 5
+            descriptors[leader.name].append(own_descriptors(leader))
+            heir = others(servers, leader)[0]
+            assert leader.call("/cluster/handover", {"to": heir.name})[0] == 202
+            assert take_over(servers, leader) is heir
+            servers.wait_until_whole()
+            leader = heir
+        assert [program_of(member) for member in servers.members] == programs
+        assert [len(set(counts)) for counts in descriptors.values()] == [1, 1], descriptors
+        assert leader.wire().drain("jobs") == stored
         assert_same_files(servers)
 
 

@@ -221,7 +221,7 @@ def program_of(member: MemberServer) -> str:
 
 
 def own_descriptors(member: MemberServer) -> int:
-    """The number of its pollers and of the descriptors by which threads wake it."""
+    """The number of its poll descriptors and of the descriptors by which threads wake it."""
     folder, targets = Path(f"/proc/{member.pid}/fd"), list[str]()
     for fd in os.listdir(folder):
         with suppress(FileNotFoundError):  # a connection that has ended meanwhile

@@ -64,6 +64,7 @@ WITH_SPARK = tuple(
             "jobs",
             "live_source",
             "live_jobs",
+            "analytics",
             "journal_source",
             "names",
             "cli",

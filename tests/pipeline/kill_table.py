@@ -39,8 +39,9 @@ NAMES = {
 }
 HEAD = """# Kills of real Spark processes
 
-Written by `python -m tests.pipeline.kill_table`. Each kill is a SIGKILL at a step of a job, after which the job runs
-again; then all items, jobs, or records of an archive are compared. *Worker*: the Python process that does the step.
+Written by `python -m tests.pipeline.kill_table`. Each kill is a SIGKILL at a step of a job, after
+which the job runs again; then all items, jobs, or records of an archive are compared. *Worker*: the
+Python process that does the step.
 
 | job, step | worker | driver | Java | server | compared | missing | repeated |
 |---|---|---|---|---|---|---|---|"""

@@ -165,6 +165,13 @@ def put_request(queue: str, data: bytes, ttl_s: float | None, flags: int) -> Set
     return Set(queue, data, flags, expires_ms=int(time.time() * 1000) + ttl_ms)
 
 
+def bytes_of(data: bytes | bytearray | memoryview) -> bytes:
+    """Return the bytes of an item. The length of a memoryview or an array may count wider elements; the server would
+    read the bytes beyond it as requests. Raises TypeError for a text or a number.
+    """
+    return data if isinstance(data, bytes) else memoryview(data).tobytes()
+
+
 def with_options(request: Set, key: str, delay_s: float) -> Set | KeyedSet | DelayedSet:
     """Return the put with an idempotency key and a delay, if there are any. Raises ValueError."""
     if delay_s:
@@ -194,7 +201,7 @@ def put_requests(
     """Return the requests of puts that differ in their data alone. Raises ValueError."""
     first = put_request(queue, b"", ttl_s, flags)
     ttl_ms, expires_ms = first.ttl_ms, first.expires_ms
-    puts = [Set(queue, data, flags, ttl_ms=ttl_ms, expires_ms=expires_ms) for data in items]
+    puts = [Set(queue, bytes_of(data), flags, ttl_ms=ttl_ms, expires_ms=expires_ms) for data in items]
     delay_ms = delay_ms_of(delay_s)
     return [DelayedSet(put, delay_ms) for put in puts] if delay_ms else puts
 

@@ -26,6 +26,7 @@ from staniel.client.messages import (
     Batch,
     PutOutcome,
     Queues,
+    bytes_of,
     chunks_of,
     confirm_head,
     expect,
@@ -171,6 +172,8 @@ class Client(Connecting):
     async def _put(
         self, queue: str, data: bytes, ttl_s: float | None, flags: int, key: str, delay_s: float
     ) -> PutOutcome:
+        if type(data) is not bytes:
+            data = bytes_of(data)
         if ttl_s is None and not key and not delay_s:  # the usual case, in fewer steps
             request: Request
             request, head = put_head(queue, flags)

@@ -25,6 +25,7 @@ from staniel.client.job_messages import (
     texts,
     wait_ms,
 )
+from staniel.client.messages import bytes_of
 from staniel.protocol.client.workq.conversation import JobConversation
 from staniel.protocol.client.workq.replies import Inspected, Job, JobReply, JobResult
 from staniel.protocol.workq.fields import show_id
@@ -140,7 +141,7 @@ class Jobs(Connecting):
 
     async def _add(self, name: str, payload: bytes, request_of: Callable[[bytes], AddJob | ScheduleJob]) -> str:
         if self._tracing is None:
-            return await self._added(request_of(payload))
+            return await self._added(request_of(bytes_of(payload)))
         with self._tracing.sending(name, 1) as headers:
             return await self._added(request_of(with_headers(payload, headers)))
 
@@ -180,7 +181,7 @@ class Jobs(Connecting):
     async def _finish_job(self, job: Job | str, result: bytes, *, success: bool) -> None:
         raw = raw_id(job)
         id = show_id(raw).decode()
-        await self._one(FinishJob(raw, result, success), f"id {id}", id)
+        await self._one(FinishJob(raw, bytes_of(result), success), f"id {id}", id)
 
     # look
 

@@ -27,6 +27,7 @@ from staniel.client.messages import (
     Batch,
     PutOutcome,
     Queues,
+    bytes_of,
     chunks_of,
     confirm_head,
     expect,
@@ -170,6 +171,8 @@ class Client(Connecting):
         return self._put(queue, data, ttl_s, flags, key, delay_s)
 
     def _put(self, queue: str, data: bytes, ttl_s: float | None, flags: int, key: str, delay_s: float) -> PutOutcome:
+        if type(data) is not bytes:
+            data = bytes_of(data)
         if ttl_s is None and not key and not delay_s:  # the usual case, in fewer steps
             request: Request
             request, head = put_head(queue, flags)

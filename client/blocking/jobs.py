@@ -26,6 +26,7 @@ from staniel.client.job_messages import (
     texts,
     wait_ms,
 )
+from staniel.client.messages import bytes_of
 from staniel.protocol.client.workq.conversation import JobConversation
 from staniel.protocol.client.workq.replies import Inspected, Job, JobReply, JobResult
 from staniel.protocol.workq.fields import show_id
@@ -141,7 +142,7 @@ class Jobs(Connecting):
 
     def _add(self, name: str, payload: bytes, request_of: Callable[[bytes], AddJob | ScheduleJob]) -> str:
         if self._tracing is None:
-            return self._added(request_of(payload))
+            return self._added(request_of(bytes_of(payload)))
         with self._tracing.sending(name, 1) as headers:
             return self._added(request_of(with_headers(payload, headers)))
 
@@ -181,7 +182,7 @@ class Jobs(Connecting):
     def _finish_job(self, job: Job | str, result: bytes, *, success: bool) -> None:
         raw = raw_id(job)
         id = show_id(raw).decode()
-        self._one(FinishJob(raw, result, success), f"id {id}", id)
+        self._one(FinishJob(raw, bytes_of(result), success), f"id {id}", id)
 
     # look
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from array import array
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -33,6 +34,29 @@ def test_items_come_back_in_order_with_flags_and_rising_ids(server: Server, kind
             assert await client.get("jobs") is None
 
     play(kind, body)
+
+
+@each_kind
+def test_data_of_wider_elements_is_stored_whole_and_never_read_as_requests(server: Server, kind: str) -> None:
+    text = b"xxxx\r\nset other 0 0 2\r\nhi\r\n" + b" " * 5
+    assert len(text) % 8 == 0
+
+    async def body(make: Make) -> None:
+        async with make(*server.address) as client:
+            wide = memoryview(text).cast("Q")
+            await client.put("jobs", wide)
+            await client.put("jobs", wide, ttl_s=60)
+            await client.put("jobs", wide, key="k")
+            await client.put_many("jobs", [wide, bytearray(text), array("Q", text)])
+            for wrong in ("text", 5, None):
+                with pytest.raises(TypeError):
+                    await client.put("jobs", wrong)
+            with pytest.raises(TypeError):
+                await client.put_many("jobs", [b"first", "text"])
+            assert await client.peek("other") is None
+
+    play(kind, body)
+    assert drain(server.address, "jobs") == [text] * 6
 
 
 @each_kind

@@ -51,6 +51,25 @@ def playing_jobs(kind: str, body: Any) -> None:
 
 
 @each_kind
+def test_payloads_and_results_of_wider_elements_are_sent_whole(server: Server, kind: str) -> None:
+    wide = memoryview(b"0123456789abcdef").cast("Q")
+
+    async def body(make: Make) -> None:
+        async with make(*server.workq_address) as jobs:
+            at = datetime.now(UTC)
+            ids = [await jobs.add("mail", wide), await jobs.schedule("mail", wide, at)]
+            for _ in ids:
+                job = await jobs.lease("mail", wait_s=20)
+                assert job.payload == wide.tobytes()
+                await jobs.complete(job, wide)
+            assert [(await jobs.result(id, wait_s=20)).data for id in ids] == [wide.tobytes()] * 2
+            with pytest.raises(TypeError):
+                await jobs.add("mail", "text")
+
+    playing_jobs(kind, body)
+
+
+@each_kind
 def test_a_job_goes_to_a_worker_and_its_result_back(server: Server, kind: str) -> None:
     async def body(make: Make) -> None:
         async with make(*server.workq_address) as boss, make(*server.workq_address) as worker:

@@ -289,14 +289,24 @@ class Channel(virtual.Channel):
     def basic_get(self, queue: str, no_ack: bool = False, **options: Any) -> Any:
         got: list[Any] = []
         consumer = Consumer(queue, no_ack, got.append)
-        for name in self._names_of(queue):
-            while not got and (delivery := self.reader.open_item(name, consumer)) is not None:
-                try:
+        delivery = None
+        try:
+            for name in self._names_of(queue):
+                while not got and (delivery := self.reader.open_item(name, consumer)) is not None:
                     self.deliver(delivery)
-                except BaseException:
-                    self.reader.hand_back(delivery.lane)
-                    raise
-        return got[0] if got else None
+            return got[0] if got else None
+        except BaseException:  # the caller does not get the message
+            self._take_back(consumer, delivery)
+            raise
+
+    def _take_back(self, consumer: Consumer, delivered: Delivery | None) -> None:
+        """Hand back the items of a consumer that wait for their delivery, and one that is held already."""
+        for delivery in [waiting for waiting in self.reader.inbox if waiting.lane.consumer is consumer]:
+            self.reader.hand_back(delivery.lane)
+        if delivered is not None:
+            for tag, held in list(self.qos.held.items()):
+                if (held.holder, held.item_id) == (delivered.holder, delivered.item_id):
+                    self.qos.reject(tag, requeue=True)
 
     def _get(self, queue: str, timeout: float | None = None) -> dict[str, Any]:
         message = self.basic_get(queue, no_ack=True)

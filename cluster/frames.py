@@ -37,5 +37,6 @@ def read_frame(data: bytes | bytearray, at: int) -> bytes | str | None:
     end = at + HEAD.size + length
     if len(data) < end:
         return None
-    payload = bytes(data[at + HEAD.size : end])
+    begin = at + HEAD.size
+    payload = data[begin:end] if isinstance(data, bytes) else bytes(memoryview(data)[begin:end])  # one copy, not two
     return payload if checksum(payload) == expected else "the checksum of a frame is wrong"

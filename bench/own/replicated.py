@@ -123,13 +123,15 @@ class Server:
         return " ".join(self._log.read_text(errors="replace").split())[-400:] if self._log.exists() else ""
 
 
-def wait_for(condition: Callable[[], object], what: str, servers: list[Server]) -> None:
+def wait_for(
+    condition: Callable[[], object], what: str, servers: list[Server], seconds_max: float = START_S_MAX
+) -> None:
     """Wait until something holds. Raises CannotMeasure."""
-    until = time.monotonic() + START_S_MAX
+    until = time.monotonic() + seconds_max
     while not condition():
         if time.monotonic() > until:
             logs = "; ".join(f"{server.name}: {server.log_tail}" for server in servers)
-            raise CannotMeasure(f"{what} did not happen in {START_S_MAX:g} s: {logs}")
+            raise CannotMeasure(f"{what} did not happen in {seconds_max:g} s: {logs}")
         time.sleep(0.05)
 
 

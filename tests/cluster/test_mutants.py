@@ -62,7 +62,7 @@ SEEDS = {
     "full_disk_ignored": (1, "DIVERGED"),
     "torn_end_kept": (0, "TRUTH"),
     "failed_sync_believed": (12, "TRUTH"),
-    "failed_sync_unmarked": (2, "DIVERGED"),
+    "failed_sync_unmarked": (26, "LOST"),
     "lease_of_a_hung_disk": (0, "STUCK"),
     "etcd_forgets": (19, "DIVERGED"),
     "set_of_names": (0, "TRUTH"),

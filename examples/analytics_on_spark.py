@@ -27,7 +27,10 @@ from staniel.queues.config import JournalDialect
 
 
 def records(spark: SparkSession, path: str, **options: str) -> DataFrame:
-    """The records of journals, or of a command log of jobs, as a stream."""
+    """The records of journals, or of a command log of jobs, as a stream. A server removes files whose jobs have ended;
+    if one was not read to its end, `failOnDataLoss=false` reads those that remain again.
+    """
+    options = {"failOnDataLoss": "false", **options}
     return spark.readStream.format("staniel-journal").options(**options).load(path)
 
 
@@ -43,9 +46,13 @@ def latencies(spark: SparkSession, log: str, out: str) -> StreamingQuery:
     """
     added = records(spark, log, op="add", includeValue="false").select("id", "queue", F.col("asOf").alias("added"))
     ended = records(spark, log, op="complete").select(F.col("id").alias("done"), F.col("asOf").alias("ended"))
-    both = added.withWatermark("added", "10 minutes").join(
-        ended.withWatermark("ended", "10 minutes"),
-        F.expr("id = done AND ended BETWEEN added AND added + INTERVAL 1 HOUR"),
+    both = (
+        added.withWatermark("added", "10 minutes")
+        .dropDuplicatesWithinWatermark(["id"])
+        .join(
+            ended.withWatermark("ended", "10 minutes").dropDuplicatesWithinWatermark(["done"]),
+            F.expr("id = done AND ended BETWEEN added AND added + INTERVAL 1 HOUR"),
+        )
     )
     ms = (F.unix_millis("ended") - F.unix_millis("added")).alias("ms")
     percentiles = F.percentile_approx("ms", [0.5, 0.95, 0.99]).alias("p50_p95_p99")
@@ -56,6 +63,7 @@ def latencies(spark: SparkSession, log: str, out: str) -> StreamingQuery:
 def poison(spark: SparkSession, log: str, server: str, out: str, times: int = 3) -> StreamingQuery:
     """Jobs that failed or timed out so many times within a day go to the queue `poison`, each once, as its id."""
     ends = records(spark, log, op="fail,timeout-attempt", includeValue="false").withWatermark("asOf", "1 day")
+    ends = ends.dropDuplicatesWithinWatermark(["file", "offset"])
     counts = ends.groupBy("id", F.window("asOf", "1 day")).count().where(f"count >= {times}")
 
     def put(rows: DataFrame, _: int) -> None:

@@ -164,6 +164,8 @@ class Judge:
                     self.fail("LOST", f"node {node.name} leads epoch {leader.epoch} without answered record {number}")
             if key is not None and node.id in key.members:
                 self._check_truth(node)
+            elif node.has_rotted and self.world.has_older_words(node):
+                node.rotted_at = self.world.etcd.mod_revision  # they may make a leader propose it
             elif self.world.etcd.mod_revision > node.rotted_at or not self.world.is_proposed(node):
                 node.has_rotted = False  # it is out of the set, and no older proposal can take it in
             if node.kept.promised < node.sent_epoch:

@@ -124,7 +124,7 @@ class Node:
         self.fs.make_folder(PATHS.own)
         self.fs.sync_all("")
         self.old_disk: bytearray | None = None  # the member's file before it was renamed over, if that may come back
-        self.sent_epoch = self.rotted_at = 0
+        self.sent_epoch = self.rotted_at = self.rotted_life = 0
         self.has_changed = True
         self._durable: Kept | None = None
         self._known_bytes, self._known = MAGIC, Kept()  # what `durable` has read
@@ -328,7 +328,7 @@ class Node:
             self.disk[at] ^= bit
             return
         self.has_rotted, self.sent_epoch = True, 0
-        self.rotted_at = self.world.etcd.mod_revision
+        self.rotted_at, self.rotted_life = self.world.etcd.mod_revision, self.life
         self.set_synced(self.synced_bytes)
         self.kept = content.kept
 

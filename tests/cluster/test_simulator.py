@@ -10,6 +10,8 @@ SEEDS = 25
 KEPT = {
     # two lines of leaders: a record that one has lost, as its policy allows, has the number of another one's record
     "failed syncs": [200000153],
+    # a disk rots while a leader hears what its machine has acknowledged before
+    "rot": [210000300],
 }
 """Seeds that failed once."""
 

@@ -301,6 +301,11 @@ class World:
         """Tell whether a set that etcd may yet take has this machine."""
         return any(node.id in key.members for key in self.proposed_keys())
 
+    def has_older_words(self, node: Node) -> bool:
+        """Tell whether another member may still hear what this machine said before its disk rotted."""
+        links = [link for link in self.connections.values() if node.name in link.nodes]
+        return any(link.lives[link.nodes.index(node.name)] <= node.rotted_life for link in links)
+
     def has_whole(self, members: set[bytes]) -> bool:
         """Tell whether one of these ids is of a machine that is whole."""
         nodes = [node for node in self.nodes if node.id in members]

@@ -174,7 +174,6 @@ class Node:
         is_ahead = self.is_behind
         self.open_files()
         self.life += 1
-        self.was_cut_off = False
         has_items, boot_id = bool(self.initial), b"%016d" % self.boots
         self.member = Member(
             self.config,
@@ -188,6 +187,8 @@ class Node:
             self.timers = Timers(self, self.world.leases)
         self.member.start()
         self.carry_out()
+        if self.member is not None:  # else the disk was full before the member had noted that the power was cut
+            self.was_cut_off = False
 
     def cut_torn_end(self, whole: int) -> None:
         """Cut off what is not whole at the end of the member's file."""

@@ -12,6 +12,8 @@ KEPT = {
     "failed syncs": [200000153],
     # a disk rots while a leader hears what its machine has acknowledged before
     "rot": [210000300],
+    # a disk that is full when a member starts after a power cut: it could not note that it may lack something
+    "full disks": [210000520],
 }
 """Seeds that failed once."""
 

@@ -20,7 +20,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from functools import partial
-from select import select
+from select import POLLIN, poll
 from typing import IO
 
 from staniel.worker.runners import DONE, FORKED, End, NextData, Outcome, ThreadRunner, is_always_due
@@ -59,8 +59,11 @@ class ProcessRunner:
                 self._failed_start = self._ended()
 
     def run(self, data: bytes, next_data: NextData | None = None) -> Outcome:
-        """Call the function in the process, once."""
-        self.prepare()
+        """Call the function in the process, once. A process that `interrupt` has killed since `prepare` is not replaced:
+        the call is to fail.
+        """
+        if self._child is None:
+            self.prepare()
         if self._failed_start is not None:
             outcome, self._failed_start = self._failed_start, None
             return outcome
@@ -82,7 +85,9 @@ class ProcessRunner:
             [*command, self._target, str(self._memory_max_bytes)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         assert child.stdout is not None
-        if self._start_limit_s and not select([child.stdout], [], [], self._start_limit_s)[0]:
+        imported = poll()  # not select(), which refuses descriptors from 1024 on
+        imported.register(child.stdout, POLLIN)
+        if self._start_limit_s and not imported.poll(self._start_limit_s * 1000):
             self._why = f"the process took longer than {self._start_limit_s:g} s to import the function"
             raise EOFError
         letter, text = read_reply(child.stdout)

@@ -94,5 +94,6 @@ def small_disk(folder: Path, size_bytes: int, script: str = TMPFS) -> Iterator[S
 
 def _heard(keeper: subprocess.Popen[bytes]) -> bytes:
     assert keeper.stdout is not None
-    ready, _, _ = select.select([keeper.stdout], [], [], START_SECONDS_MAX)
-    return keeper.stdout.readline() if ready else b""
+    poller = select.poll()
+    poller.register(keeper.stdout, select.POLLIN)
+    return keeper.stdout.readline() if poller.poll(START_SECONDS_MAX * 1000) else b""

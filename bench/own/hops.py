@@ -98,11 +98,13 @@ class Walks:
         """Run turns until there is a reply, which takes two turns if a thread has to sync names."""
         client.sendall(request)
         hops = Hops()
+        replies = select.poll()
+        replies.register(client, select.POLLIN)
         while True:
             events = self.poller.poll(5)
             with hops:
                 self.hub.turn(events)
-            if not is_answered or select.select([client], [], [], 0)[0]:
+            if not is_answered or replies.poll(0):
                 return hops
 
     def put(self, request: bytes, client: socket.socket | None = None) -> Hops:

@@ -98,8 +98,9 @@ class Victim:
         """Wait for the greeting of the process that was spawned at that time. Raises StartFailed."""
         child = self._child
         assert child is not None and child.stdout is not None
-        ready, _, _ = select.select([child.stdout], [], [], START_SECONDS_MAX)
-        greeting = child.stdout.readline().decode() if ready else ""
+        poller = select.poll()
+        poller.register(child.stdout, select.POLLIN)
+        greeting = child.stdout.readline().decode() if poller.poll(START_SECONDS_MAX * 1000) else ""
         found = GREETING.search(greeting)
         if found is None:
             raise StartFailed(f"no greeting but {greeting!r}: {self.said[-2000:]}")

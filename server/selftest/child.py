@@ -69,8 +69,9 @@ class Child:
                 preexec_fn=self._prepare,
             )  # fmt: skip
         assert process.stdout is not None
-        ready, _, _ = select.select([process.stdout], [], [], START_S_MAX)
-        greeting = GREETING.search(process.stdout.readline().decode() if ready else "")
+        poller = select.poll()
+        poller.register(process.stdout, select.POLLIN)
+        greeting = GREETING.search(process.stdout.readline().decode() if poller.poll(START_S_MAX * 1000) else "")
         if greeting is None:
             self.kill()
             raise ChildFailed(self.said()[-400:] or "the server says nothing")

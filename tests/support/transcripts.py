@@ -10,7 +10,6 @@ import fcntl
 import os
 import pty
 import re
-import select
 import signal
 import socket
 import subprocess
@@ -19,6 +18,8 @@ import time
 from pathlib import Path
 from random import sample
 from tempfile import gettempdir
+
+from tests.support.ready import is_readable, is_writable
 
 DEFAULT_PORT = "22133"
 OTHER_PORTS = ("22134", "7001", "7002", "2379", "2380")
@@ -135,14 +136,13 @@ def _talk(terminal: int, script: bytes) -> str:
     heard, give_up = b"", time.monotonic() + SECONDS_MAX
     os.set_blocking(terminal, False)
     while time.monotonic() < give_up:
-        ready, free, _ = select.select([terminal], [terminal] if script else [], [], 1)
-        if ready:
+        if is_readable(terminal, 0.01 if script else 1.0):
             try:
                 piece = os.read(terminal, 1 << 16)
             except OSError:  # the shell has gone
                 return heard.decode(errors="replace").replace("\r", "")
             heard += piece
-        if free:
+        if script and is_writable(terminal):
             try:
                 script = script[os.write(terminal, script[:1024]) :]
             except BlockingIOError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import resource
 import signal
 import sys
 import threading
@@ -273,12 +274,20 @@ def test_a_process_that_hangs_is_killed() -> None:
     assert (ends[0].end, ends[0].reason) == (End.FAILED, "longer than 1 s")
 
 
+def test_a_call_that_is_interrupted_before_it_has_begun_fails() -> None:
+    runner = ProcessRunner(ODD, 0)
+    runner.prepare()
+    runner.interrupt("longer than 1 s")
+    assert runner.run(b"hang") == Outcome(End.FAILED, "longer than 1 s")
+
+
 def test_a_process_that_was_killed_between_two_calls_costs_no_item_an_attempt() -> None:
     runner = ProcessRunner(ODD, 0)
     assert runner.run(b"fine").end is End.DONE
     assert runner._child is not None
     os.kill(runner._child.pid, signal.SIGKILL)
     os.waitid(os.P_PID, runner._child.pid, os.WEXITED | os.WNOWAIT)
+    runner.prepare()
     assert runner.run(b"fine") == Outcome(End.DONE)
     runner.close()
 
@@ -287,6 +296,20 @@ def test_a_process_that_imports_its_function_for_too_long_is_killed(monkeypatch:
     monkeypatch.setenv(SLOW_IMPORT, "600")
     outcome = ProcessRunner("tests.worker.slow_import:function", 0, 0.01).run(b"")
     assert outcome == Outcome(End.FAILED, "the process took longer than 0.01 s to import the function")
+
+
+def test_a_program_with_a_thousand_descriptors_can_start_a_process_whose_import_has_a_limit() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(4096, hard)), hard))
+    held = [os.open("/dev/null", os.O_RDONLY) for _ in range(1024)]
+    try:
+        runner = ProcessRunner(ODD, 0, 600)
+        assert runner.run(b"fine") == Outcome(End.DONE)
+        runner.close()
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_process_has_ended_though_a_child_of_its_function_lives(tmp_path: Path) -> None:

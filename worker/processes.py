@@ -59,8 +59,8 @@ class ProcessRunner:
                 self._failed_start = self._ended()
 
     def run(self, data: bytes, next_data: NextData | None = None) -> Outcome:
-        """Call the function in the process, once. A process that `interrupt` has killed since `prepare` is not replaced:
-        the call is to fail.
+        """Call the function in the process, once. One that `interrupt` has killed since `prepare` is not replaced: the
+        call is to fail.
         """
         if self._child is None:
             self.prepare()

@@ -85,11 +85,12 @@ class ProcessRunner:
             [*command, self._target, str(self._memory_max_bytes)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         assert child.stdout is not None
-        imported = poll()  # not select(), which refuses descriptors from 1024 on
-        imported.register(child.stdout, POLLIN)
-        if self._start_limit_s and not imported.poll(self._start_limit_s * 1000):
-            self._why = f"the process took longer than {self._start_limit_s:g} s to import the function"
-            raise EOFError
+        if self._start_limit_s:
+            imported = poll()  # not select(), which refuses descriptors from 1024 on
+            imported.register(child.stdout, POLLIN)
+            if not imported.poll(self._start_limit_s * 1000):
+                self._why = f"the process took longer than {self._start_limit_s:g} s to import the function"
+                raise EOFError
         letter, text = read_reply(child.stdout)
         if letter != READY:
             self._why = text

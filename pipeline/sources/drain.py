@@ -7,9 +7,11 @@ spool. If the kill falls between sync and confirm, it is in both, and comes twic
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -132,7 +134,7 @@ class ServerQueue:
         self._connections, self._held, self._surplus = [], [], []
 
     @property
-    def overdue(self) -> bool:
+    def is_overdue(self) -> bool:
         """True if the server has not replied for longer than the timeout."""
         return bool(self.lost) and time.monotonic() - self.lost_s > self.timeout_s
 
@@ -141,8 +143,79 @@ class ServerQueue:
         return sum(count for _, count in self._held)
 
 
-class Drain:
-    """A drain of queues into batches of a spool. `after` is called after each step."""
+class DrainSource(Protocol):
+    """Part of the queues, drained by a round. `lost`: why its server was lost, "" if it was not."""
+
+    lost: str
+
+    @property
+    def is_overdue(self) -> bool:
+        """True if the server has not replied for longer than the timeout."""
+
+
+class BatchDrain(ABC):
+    """A drain of live queues into batches of a spool, in rounds. `after` is called after each step."""
+
+    def __init__(
+        self, spool: DrainSpool, sources: Sequence[DrainSource], timeout_s: float, after: Callable[[DrainStep], None]
+    ) -> None:
+        self.spool = spool
+        self.after = after
+        self._sources = sources
+        self._pause_s = min(0.2, timeout_s / 10)  # before a lost server is tried again
+        self._known = False  # True once the names of the queues were looked up
+
+    def fill(self, batch: int, limits: BatchLimits, wait_ms: int) -> int:
+        """Drain into a batch until the limits are reached or little is left. Return how much was drained.
+
+        `wait_ms` is the wait for the first. Raises ServerLost if a server has not replied for the timeout, with nothing
+        spooled; ServerRefused; what `waiting` raises the first time; SpoolTaken and OSError if the spool cannot be
+        written. Then all connections are closed.
+        """
+        try:
+            if not self._known:
+                self.waiting()
+            return self._fill(batch, limits, wait_ms)
+        except BaseException:
+            self.close()
+            raise
+
+    def _fill(self, batch: int, limits: BatchLimits, wait_ms: int) -> int:
+        taken = number = 0
+        while not limits.spent:
+            if not taken and any(source.is_overdue for source in self._sources):
+                raise ServerLost("; ".join(sorted({source.lost for source in self._sources if source.lost})))
+            count, is_full = self._run_round(batch, number, limits, 0 if taken else wait_ms)
+            taken += count
+            number += 1
+            if not taken and any(source.lost for source in self._sources):
+                time.sleep(self._pause_s)  # an empty batch would mean that the queues are empty
+                continue
+            if not is_full:
+                break
+        return taken
+
+    @abstractmethod
+    def _run_round(self, batch: int, number: int, limits: BatchLimits, wait_ms: int) -> tuple[int, bool]:
+        """Run one round of reserve, spool, sync, confirm. Return how much was drained, and True if there seems to be
+        more.
+        """
+
+    @abstractmethod
+    def waiting(self) -> int:
+        """Return how much waits on the servers."""
+
+    @abstractmethod
+    def confirm_spooled(self, names: list[str]) -> None:
+        """Confirm what is in these files, which a killed drain may not have done."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the connections."""
+
+
+class Drain(BatchDrain):
+    """A drain of items. Reserved items whose connection is closed go back."""
 
     def __init__(
         self,
@@ -157,42 +230,10 @@ class Drain:
         self.server_queues = [
             ServerQueue(server, queue, connections, timeout_s, access) for server in servers for queue in queues
         ]
-        self.spool = spool
+        super().__init__(spool, self.server_queues, timeout_s, after)
         self.timeout_s = timeout_s
         self.access = access
-        self.after = after
-        self._known = False  # True once the servers have confirmed that the queues exist
         self._first = 0  # the first queue of the next round; rotated, so that each queue gets its share of little room
-
-    def fill(self, batch: int, limits: BatchLimits, wait_ms: int) -> int:
-        """Drain into a batch until the limits are reached or the queues are nearly empty. Return the number of items.
-
-        `wait_ms` is the wait for a first item. Raises ServerLost if a server has not replied for `timeout_s`, with
-        nothing spooled; ServerRefused if one refuses to be read; UnknownQueue the first time; SpoolTaken and OSError if
-        the spool cannot be written. Then all connections are closed, and reserved items go back.
-        """
-        try:
-            if not self._known:
-                self.waiting()
-            return self._fill(batch, limits, wait_ms)
-        except BaseException:
-            self.close()
-            raise
-
-    def _fill(self, batch: int, limits: BatchLimits, wait_ms: int) -> int:
-        taken = number = 0
-        while not limits.spent:
-            if not taken and any(queue.overdue for queue in self.server_queues):
-                raise ServerLost("; ".join(sorted({queue.lost for queue in self.server_queues if queue.lost})))
-            count, full = self._run_round(batch, number, limits, 0 if taken else wait_ms)
-            taken += count
-            number += 1
-            if not taken and any(queue.lost for queue in self.server_queues):
-                time.sleep(min(0.2, self.timeout_s / 10))  # an empty batch would mean that the queues are empty
-                continue
-            if not full:
-                break
-        return taken
 
     def confirm_spooled(self, names: list[str]) -> None:
         """Do nothing: unconfirmed items of these files are in their queues again, and no client can tell which."""
@@ -222,7 +263,7 @@ class Drain:
             except ServerLost:
                 if time.monotonic() > until:
                     raise
-                time.sleep(min(0.2, self.timeout_s / 10))
+                time.sleep(self._pause_s)
 
     def close(self) -> None:
         for queue in self.server_queues:
@@ -230,9 +271,6 @@ class Drain:
             queue.lost = ""
 
     def _run_round(self, batch: int, number: int, limits: BatchLimits, wait_ms: int) -> tuple[int, bool]:
-        """Run one round of reserve, spool, sync, confirm. Return the number of items, and True if there seem to
-        be more.
-        """
         drained, capacity = self._reserve(limits, wait_ms)
         count = sum(len(items) for _, _, items in drained)
         if not count:

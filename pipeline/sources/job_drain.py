@@ -18,7 +18,7 @@ import pyarrow as pa
 from staniel.pipeline.lake.arrow import TIME, schema
 from staniel.pipeline.sources.access import PLAIN, Access
 from staniel.pipeline.sources.connection import ServerLost
-from staniel.pipeline.sources.drain import FIRST_ITEMS, ROUND_BYTES, BatchLimits, DrainStep
+from staniel.pipeline.sources.drain import FIRST_ITEMS, ROUND_BYTES, BatchDrain, BatchLimits, DrainStep
 from staniel.pipeline.sources.drain_spool import DrainSpool, arrow_stream
 from staniel.pipeline.sources.job_connection import JobConnection
 from staniel.protocol.client.workq.replies import Job
@@ -111,8 +111,10 @@ class ServerJobs:
                 time.sleep(min(0.2, self._timeout_s / 10))
 
 
-class JobDrain:
-    """A drain of jobs into batches of a spool, with the methods of drain.Drain."""
+class JobDrain(BatchDrain):
+    """A drain of jobs. Leased jobs come again when their time to run ends; spooled ones are completed when their batch
+    is read.
+    """
 
     def __init__(
         self,
@@ -124,46 +126,11 @@ class JobDrain:
         access: Access = PLAIN,
     ) -> None:
         self.servers = [ServerJobs(server, queues, timeout_s, access) for server in servers]
+        super().__init__(spool, self.servers, timeout_s, after)
         self.queues = queues
-        self.spool = spool
-        self.after = after
-        self._pause_s = min(0.2, timeout_s / 10)
         self._first = 0  # the first server of the next round; rotated, so that each gets its share of little room
-        self._known = False  # True once unknown names were warned of
-
-    def fill(self, batch: int, limits: BatchLimits, wait_ms: int) -> int:
-        """Drain into a batch until the limits are reached or few jobs are ready. Return the number of jobs, all of
-        which are completed.
-
-        `wait_ms` is the wait for a first job. Raises ServerLost if a server has not replied for the timeout;
-        ServerRefused; SpoolTaken and OSError if the spool cannot be written. Leased jobs then come again when their
-        time to run ends, spooled ones are completed when the batch is read.
-        """
-        try:
-            if not self._known:
-                self.waiting()
-            return self._fill(batch, limits, wait_ms)
-        except BaseException:
-            self.close()
-            raise
-
-    def _fill(self, batch: int, limits: BatchLimits, wait_ms: int) -> int:
-        taken = number = 0
-        while not limits.spent:
-            if not taken and any(server.is_overdue for server in self.servers):
-                raise ServerLost("; ".join(sorted({server.lost for server in self.servers if server.lost})))
-            count, is_full = self._run_round(batch, number, limits, 0 if taken else wait_ms)
-            taken += count
-            number += 1
-            if not taken and any(server.lost for server in self.servers):
-                time.sleep(self._pause_s)  # an empty batch would mean that no jobs are ready
-                continue
-            if not is_full:
-                break
-        return taken
 
     def _run_round(self, batch: int, number: int, limits: BatchLimits, wait_ms: int) -> tuple[int, bool]:
-        """Lease, spool, sync and complete once. Return the number of jobs, and True if there seem to be more."""
         asked = self._request_leases(limits, wait_ms // len(self.servers))
         for server in asked:
             server.attempt(server.receive_leases)

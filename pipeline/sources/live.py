@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from staniel.pipeline.lake.arrow import ddl
 from staniel.pipeline.sources.catalog import options_of_table
-from staniel.pipeline.sources.drain import BatchLimits, Drain, UnknownQueue
+from staniel.pipeline.sources.drain import BatchDrain, BatchLimits, Drain, UnknownQueue
 from staniel.pipeline.sources.drain_spool import SCHEMA, DrainSpool, SpoolLost
 from staniel.pipeline.sources.job_drain import SCHEMA as JOB_SCHEMA
 from staniel.pipeline.sources.job_drain import JobDrain
@@ -132,7 +132,7 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._clock = clock
         self._begun_s: float | None = None  # when the last batch began
         self.left = EVERYTHING  # the items that AvailableNow has still to read
-        self._drain: Drain | JobDrain | None = None
+        self._drain: BatchDrain | None = None
         self._ahead: BatchAhead | None = None
         self._held: DrainSpool | None = None
 
@@ -164,8 +164,7 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not everything and self._holds(spool):
             time.sleep(self.options.poll_ms / 1000)  # Spark asks again at once
             return start
-        limits = BatchLimits(EVERYTHING, EVERYTHING) if everything else self._limits()
-        limits.items = min(self.left, limits.items)
+        limits = BatchLimits(self.left, EVERYTHING) if everything else self._limits()
         taken = self._draining(spool).fill(before + 1, limits, self.options.poll_ms)
         self._note_taken(taken)
         self._begun_s = self._clock() if taken else self._begun_s
@@ -263,13 +262,13 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _spool(self) -> DrainSpool:
         return DrainSpool(self.options.spool_path)
 
-    def _draining(self, spool: DrainSpool) -> Drain | JobDrain:
+    def _draining(self, spool: DrainSpool) -> BatchDrain:
         if self._drain is None:
             self._drain = self._new_drain(spool)
         self._drain.spool = spool
         return self._drain
 
-    def _new_drain(self, spool: DrainSpool) -> Drain | JobDrain:
+    def _new_drain(self, spool: DrainSpool) -> BatchDrain:
         options = self.options
         if options.has_jobs:
             return JobDrain(options.servers, options.queues, spool, options.timeout_s, access=options.access)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -14,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from staniel.journal.disk.os_fs import OsFs
+from tests.pipeline.example_modules import load_example
 from tests.pipeline.slow_workers import retried
 from tests.pipeline.spools import contents, history, replayed, write
 from tests.pipeline.test_cmdlog_views import write as write_log
@@ -24,17 +24,12 @@ from tests.support.process import running
 from tests.support.records import addx
 from tests.support.workq_log import Script
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "analytics_on_spark.py"
 MINUTE_MS = 60_000
 
 
 @pytest.fixture(scope="module")
 def example() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("analytics_on_spark", EXAMPLE)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_example("analytics_on_spark")
 
 
 def rows(spark: SparkSession, out: Path) -> list[Any]:

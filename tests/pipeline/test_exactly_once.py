@@ -16,11 +16,12 @@ from pyspark.sql.types import DoubleType, LongType, StringType, StructField, Str
 from staniel.pipeline.sources.connection import BlockingConnection, ServerRefused
 from staniel.pipeline.sources.item_rows import ItemRow, all_rows, check_columns
 from staniel.pipeline.sources.live_options import BatchSinkOptions, SinkOptions
-from staniel.pipeline.sources.repeat_guard import RepeatGuard, TaskCommit
+from staniel.pipeline.sources.repeat_guard import TaskCommit
 from staniel.pipeline.sources.row_keys import KeysForgotten, RowKeys
 from staniel.pipeline.sources.sink import QueueFull, WindowWriter, put_all
 from staniel.protocol.client.replies import Answer
 from staniel.protocol.memcache import requests as memcache
+from tests.pipeline.once import Once
 from tests.pipeline.slow_workers import retried
 from tests.pipeline.test_drain import server_address
 from tests.pipeline.test_live_source import taken
@@ -28,40 +29,6 @@ from tests.support.process import running
 
 VALUES = [f"{number:03d}" for number in range(40)] + ["the same"] * 5
 LIFE_MS = 3_600_000
-
-
-class Once:
-    """A task of a batch that is tried again and again, each time from nothing but its note."""
-
-    def __init__(self, address: str, guard: Path, **options: str) -> None:
-        given = {"servers": address, "queue": "jobs", "windowItems": "6", "txnAppId": "copy", **options}
-        self.options = SinkOptions({**given, "guardPath": str(guard)})
-        self.now_ms = 1_000_000
-
-    def guard(self) -> RepeatGuard:
-        return RepeatGuard(self.options.guard_path, "k.1.0.json", lambda: self.now_ms)
-
-    def put(self, values: list[str], guard: RepeatGuard | None = None) -> TaskCommit:
-        rows = iter([pa.RecordBatch.from_pydict({"value": values})])
-        return put_all(rows, self.options, guard or self.guard(), RowKeys("copy", "query", 1, 0))
-
-    def die_in(self, monkeypatch: pytest.MonkeyPatch, window: int, values: list[str]) -> None:
-        """Put until a window's rows are stored and not noted."""
-
-        class Died(BaseException):
-            pass
-
-        def noting(self: RepeatGuard, rows: list[ItemRow], left: list[int] = [window]) -> None:  # noqa: B006
-            left[0] -= 1
-            if not left[0]:
-                raise Died
-            real(self, rows)
-
-        real = RepeatGuard.note_stored
-        with monkeypatch.context() as patched:
-            patched.setattr(RepeatGuard, "note_stored", noting)
-            with pytest.raises(Died):
-                self.put(values)
 
 
 def stored(address: str, queue: str = "jobs") -> Counter[str]:

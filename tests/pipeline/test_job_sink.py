@@ -16,13 +16,14 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from staniel.client import Jobs, id_for
 from staniel.pipeline.sources.connection import ServerLost, ServerRefused
-from staniel.pipeline.sources.item_rows import Row, all_rows, check_columns
+from staniel.pipeline.sources.item_rows import all_rows, check_columns
 from staniel.pipeline.sources.job_connection import JobConnection
 from staniel.pipeline.sources.live_options import BatchSinkOptions, SinkOptions
-from staniel.pipeline.sources.repeat_guard import RepeatGuard, TaskCommit
-from staniel.pipeline.sources.row_keys import KeysForgotten, RowKeys
+from staniel.pipeline.sources.repeat_guard import TaskCommit
+from staniel.pipeline.sources.row_keys import KeysForgotten
 from staniel.pipeline.sources.sink import put_all
 from tests.pipeline.job_servers import address_of, job_server, leased, ready
+from tests.pipeline.once import Once
 from tests.support.certificates import Authority
 from tests.support.process import running
 
@@ -34,38 +35,6 @@ GIVEN = {"protocol": "workq", "queue": "mail"}
 def added(address: str, columns: dict[str, list[object]], **options: str) -> TaskCommit:
     given = SinkOptions({**GIVEN, "servers": address, "serverTimeoutMs": "2000", **options})
     return put_all(iter([pa.RecordBatch.from_pydict(columns)]), given, None)
-
-
-class Once:
-    """A task of a batch that is tried again and again, each time from nothing but its note."""
-
-    def __init__(self, address: str, guard: Path, **options: str) -> None:
-        given = {**GIVEN, "servers": address, "windowItems": "6", "txnAppId": "copy", **options}
-        self.options = SinkOptions({**given, "guardPath": str(guard)})
-        self.now_ms = 1_000_000
-
-    def put(self, values: list[str]) -> TaskCommit:
-        rows = iter([pa.RecordBatch.from_pydict({"value": values})])
-        guard = RepeatGuard(self.options.guard_path, "k.1.0.json", lambda: self.now_ms)
-        return put_all(rows, self.options, guard, RowKeys("copy", "query", 1, 0))
-
-    def die_in(self, monkeypatch: pytest.MonkeyPatch, window: int, values: list[str]) -> None:
-        """Put until a window's rows are stored and not noted."""
-
-        class Died(BaseException):
-            pass
-
-        def noting(self: RepeatGuard, rows: list[Row], left: list[int] = [window]) -> None:  # noqa: B006
-            left[0] -= 1
-            if not left[0]:
-                raise Died
-            real(self, rows)
-
-        real = RepeatGuard.note_stored
-        with monkeypatch.context() as patched:
-            patched.setattr(RepeatGuard, "note_stored", noting)
-            with pytest.raises(Died):
-                self.put(values)
 
 
 def test_a_row_is_a_job_with_the_terms_of_its_columns_or_of_the_options(tmp_path: Path) -> None:
@@ -118,7 +87,7 @@ def test_what_is_in_flight_when_a_task_dies_is_added_once_in_whatever_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with job_server(tmp_path / "server") as server:
-        once = Once(address_of(server), tmp_path / "guard")
+        once = Once(address_of(server), tmp_path / "guard", **GIVEN)
         once.die_in(monkeypatch, 3, VALUES)
         once.die_in(monkeypatch, 2, random.Random(1).sample(VALUES, len(VALUES)))
         server.restart()
@@ -173,7 +142,7 @@ def test_a_task_that_comes_after_its_jobs_were_forgotten_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with job_server(tmp_path / "server") as server:
-        once = Once(address_of(server), tmp_path / "guard")
+        once = Once(address_of(server), tmp_path / "guard", **GIVEN)
         once.die_in(monkeypatch, 3, VALUES)
         once.now_ms += 86_400_000 * 9 // 10 + 1000
         with pytest.raises(
@@ -181,7 +150,7 @@ def test_a_task_that_comes_after_its_jobs_were_forgotten_is_refused(
         ):
             once.put(VALUES)
         assert ready(server, "mail") == 18
-        warning = Once(address_of(server), tmp_path / "guard", onForgottenKeys="warn")
+        warning = Once(address_of(server), tmp_path / "guard", onForgottenKeys="warn", **GIVEN)
         warning.now_ms = once.now_ms
         with caplog.at_level(logging.WARNING, "staniel.pipeline"):
             assert warning.put(VALUES).repeated == 6, "the server has them all the same"

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.pipeline.example_modules import load_example
 from tests.pipeline.slow_workers import retried
 from tests.pipeline.spools import contents, history, replayed, write
 from tests.pipeline.test_drain import server_address
 from tests.support.process import running
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "journals_on_spark.py"
-
 
 @pytest.fixture(scope="module")
 def walk() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("journals_on_spark", EXAMPLE)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_example("journals_on_spark")
 
 
 def test_the_walk_through_says_what_replay_knows(

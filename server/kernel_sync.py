@@ -142,6 +142,12 @@ class SyncWorker(WorkerThread[Sync]):
         if self._task is not None:
             self._end()
 
+    def settle(self) -> None:
+        if self._task is not None:
+            self.join()
+        else:
+            super().settle()
+
     def _end(self) -> None:
         """Finish the task after the kernel has written the batch."""
         if self._region is None:

@@ -40,7 +40,18 @@ class Loop:
         self._wait_scope.cancel()
 
     async def run(self) -> None:
-        """Serve until stopped. Raises JournalFailure: then no unacknowledged change has been replied to."""
+        """Serve until stopped. Raises JournalFailure: then no unacknowledged change has been replied to. What ends the
+        service otherwise waits for the disk's calls that have begun. The next program depends on what files show, and
+        only this one learns that a sync which runs now has failed.
+        """
+        try:
+            await self._serve()
+        except BaseException:
+            self._machine.syncs.settle()
+            self._machine.tasks.settle()
+            raise
+
+    async def _serve(self) -> None:
         hub, poller = self.hub, self._machine.poller
         turns = 0
         while not hub.is_stopping:

@@ -33,6 +33,7 @@ class WorkerThread(Generic[E]):
         self._started: SimpleQueue[E | None] = SimpleQueue()
         self._done: SimpleQueue[tuple[E, BaseException | None]] = SimpleQueue()
         self.took_ns = 0  # the duration of the last task
+        self._is_busy = False
         self.is_cheap = False
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         try:
@@ -43,6 +44,7 @@ class WorkerThread(Generic[E]):
 
     def start(self, task: E) -> None:
         """Run `task` in the thread."""
+        self._is_busy = True
         self._started.put(task)
 
     def finished(self) -> E | None:
@@ -51,6 +53,7 @@ class WorkerThread(Generic[E]):
             os.eventfd_read(self.fd)
         except BlockingIOError:
             return None
+        self._is_busy = False
         task, error = self._done.get()
         if error is not None:
             raise error
@@ -68,6 +71,11 @@ class WorkerThread(Generic[E]):
         flag = select.poll()
         flag.register(self.fd, select.POLLIN)
         flag.poll()
+
+    def settle(self) -> None:
+        """Block until nothing runs: a sync that fails leaves its mark from within this process, or nowhere."""
+        if self._is_busy:
+            self.join()
 
     def close(self) -> None:
         """End the thread once it is idle."""

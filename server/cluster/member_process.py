@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable
-from functools import partial
+from threading import Event
 
 import trio
 from msgspec import Struct
@@ -106,6 +106,8 @@ class MemberProcess:
         self.service: LeaderService | None = None
         self.ending: Exception | None = None
         self._made: tuple[Broker, RecoverySummary] | None = None
+        self._recovered = Event()
+        self._recovered.set()
         self._heir: tuple[bytes, str] | None = None
         self._is_connecting = self._is_stopping = self._is_left = False
         self.stop_cause = ""
@@ -131,6 +133,8 @@ class MemberProcess:
                 self._start(task)
             self._try(self.driver.start)
         self.driver.links.close_all()
+        if self.ending is not None:
+            await trio.to_thread.run_sync(self._recovered.wait)  # it notes its failed syncs, the next program could not
         if not isinstance(self.ending, MustBeginAnew) or isinstance(self.ending, DiskIsFull):
             with trio.move_on_after(CONNECT_S):
                 await self.etcd.leave()
@@ -271,11 +275,18 @@ class MemberProcess:
         applied = trio.Event()
         driver.files.become_leaders(upto, applied.set)
         await applied.wait()
-        make = partial(self._parts.make_broker, driver.recording_fs)
-        broker, summary = await trio.to_thread.run_sync(make, abandon_on_cancel=True)
+        broker, summary = await trio.to_thread.run_sync(self._recover, abandon_on_cancel=True)
         self._made = broker, summary
         driver.member.recovered(tuple(encode_changes(driver.recorder.take_changes())))
         driver.carry_out()
+
+    def _recover(self) -> tuple[Broker, RecoverySummary]:
+        """Recover the spool, in a thread."""
+        self._recovered.clear()
+        try:
+            return self._parts.make_broker(self.driver.recording_fs)
+        finally:
+            self._recovered.set()
 
     def _begin_to_serve(self) -> None:
         if self.service is not None:

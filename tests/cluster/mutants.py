@@ -659,6 +659,12 @@ def failed_sync_unmarked() -> Any:
     return replaced(Node, "is_short", constant(False))
 
 
+@mutant("failed syncs")
+def failed_sync_of_deposed() -> Any:
+    """Begin anew, deposed, beside a sync of the leader's journals, whose failure no one notes then."""
+    return replaced(Node, "waits_for_syncs", lambda right: lambda self: self.leads)
+
+
 @mutant("etcd restarts")
 def etcd_forgets() -> Any:
     """Have an etcd that loses its last write in a power cut, although it has acknowledged it."""

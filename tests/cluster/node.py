@@ -78,11 +78,12 @@ class Held(NamedTuple):
 
 
 class RunningSync(NamedTuple):
-    """A sync that has begun: what it makes durable."""
+    """A sync that has begun: what it makes durable. `leads`: it was a leader's, so files of queues are synced, too."""
 
     number: int
     bytes: int
     files: dict[int, Record]
+    leads: bool
 
 
 class Node:
@@ -241,14 +242,24 @@ class Node:
 
     def fail_sync(self, random: Random) -> None:
         """Have the syncs that run fail, which ends the process. What they were to make durable looks as if it was."""
-        assert self.member is not None
-        leads = self.member.leader is not None and self.member.leader.first > 0
-        self.has_failed_sync |= leads
+        are_of_journals = self.leads or any(sync.leads for sync in self.syncs)
+        self.has_failed_sync |= are_of_journals and self.waits_for_syncs()
         self.world.has_lost_copies |= self.is_behind
         self.lost_at = self.synced_bytes
         self.kill()
-        self.files = dict(random.choice([self.files, self.files_disk]))
+        if are_of_journals or not self.are_leaders:  # one that led, and does not any more, syncs its own file alone
+            self.files = dict(random.choice([self.files, self.files_disk]))
         self.has_changed = True
+
+    @property
+    def leads(self) -> bool:
+        """True if the files of queues are those of a leader with records."""
+        assert self.member is not None
+        return self.member.leader is not None and self.member.leader.first > 0
+
+    def waits_for_syncs(self) -> bool:
+        """Tell whether a failed sync of a leader's journals is noted: also by a member that was deposed meanwhile."""
+        return True
 
     def write_entries(self, entries: tuple[Entries, ...]) -> None:
         """Append to the member's file."""
@@ -364,7 +375,7 @@ class Node:
             case Apply() | WritePiece() if self.is_full:
                 self.kill()
             case Sync(number):
-                self.syncs.append(RunningSync(number, len(self.disk), dict(self.files)))
+                self.syncs.append(RunningSync(number, len(self.disk), dict(self.files), self.leads))
             case Send(connection, message):
                 self.sent_epoch = max(self.sent_epoch, message.epoch)
                 self.world.judge.on_send(self, message)

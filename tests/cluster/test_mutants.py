@@ -63,6 +63,7 @@ SEEDS = {
     "torn_end_kept": (0, "TRUTH"),
     "failed_sync_believed": (12, "TRUTH"),
     "failed_sync_unmarked": (26, "LOST"),
+    "failed_sync_of_deposed": (210000512, "LOST"),
     "lease_of_a_hung_disk": (0, "STUCK"),
     "etcd_forgets": (19, "DIVERGED"),
     "set_of_names": (0, "TRUTH"),

@@ -9,7 +9,8 @@ from tests.cluster.run import PROFILES, UNJUDGED, run
 SEEDS = 25
 KEPT = {
     # two lines of leaders: a record that one has lost, as its policy allows, has the number of another one's record
-    "failed syncs": [200000153],
+    # a leader is deposed while its journals are synced, and the sync fails
+    "failed syncs": [200000153, 210000512, 220000214, 300000369],
     # a disk rots while a leader hears what its machine has acknowledged before
     "rot": [210000300],
     # a disk that is full when a member starts after a power cut: it could not note that it may lack something

@@ -5,7 +5,7 @@ from staniel.journal.group_commit cimport GroupCommit
 
 cdef class Broker:
     cdef object __weakref__
-    cdef public object admin, client_events, config, deletions, fs, holds, latencies, leases, limits, pauses, queues, rate_limited
+    cdef public object admin, client_events, config, deletions, file_holds, fs, holds, latencies, leases, limits, pauses, queues, rate_limited
     cdef public object reloaded, report, damages, put_keys, active_ms_of
     cdef public object spool, status, step_clock, streams, timers, transfers, unsent, woken, workq, _load, _started_with
     cdef public object _sampler, calendar, wall, _starved, _to_expire, audit, operations, recovery, undos, watch, last_backup, process

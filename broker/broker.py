@@ -37,6 +37,7 @@ from staniel.broker.limits_reached import LimitsReached
 from staniel.broker.maintenance.scheduler import MaintenanceScheduler
 from staniel.broker.operations.audit import Audit
 from staniel.broker.operations.deletions import DeletionRefused, Deletions
+from staniel.broker.operations.holds import Holds
 from staniel.broker.operations.pauses import Pauses
 from staniel.broker.operations.running import ClientSide, Operations, OperationTools
 from staniel.broker.operations.undo import Undos
@@ -127,6 +128,7 @@ class Broker:
         "damages",
         "deletions",
         "expire_due_ms",
+        "file_holds",
         "fs",
         "group",
         "has_sent_all",
@@ -242,6 +244,8 @@ class Broker:
     def _join_operations(self) -> None:
         """Create the parts that delete queues, and move, remove and restore many items."""
         transfers, maintenance, audit = self.transfers, self.maintenance, self.audit
+        self.file_holds = Holds(self.spool, self.queues, maintenance.tasks, self.calendar, self.report)
+        self.spool.kept.append(self.file_holds.kept)
         self.put_keys = PutKeys(transfers, self.limits, self.report)
         self.put_keys.configure(self.config.server.put_key_life_ms, self.config.server.max_put_keys)
         self.deletions = Deletions(transfers, maintenance, self.streams, self.pauses, audit, self.rate_limited)
@@ -267,6 +271,7 @@ class Broker:
     def _new_recovery(self) -> SpoolRecovery:
         kestrel = KestrelQueues(self.spool, self.maintenance, self.streams, self.transfers.recovery, self.report)
         jobs = self.workq if self.serves_jobs else None
+        self.file_holds.cmdlog = jobs.log if jobs is not None else None
         return SpoolRecovery(kestrel, self.operations, self.put_keys, self.pauses, jobs, self.report)
 
     def recover(self, now_ms: int, on_progress: Callable[[RecoveryProgress], None] = no_progress) -> RecoverySummary:
@@ -483,6 +488,7 @@ class Broker:
                 self.deletions.retry_removals(Share(self.step_clock, REMOVAL_NS), now_ms)
             if not self.status.is_stopping:
                 self.streams.remove_stuck()
+                self.file_holds.check_limits(now_ms)
                 if self.put_keys.is_used:
                     self.put_keys.drop_old(now_ms)
         self.queues.allowance = QUEUES_PER_TURN

@@ -70,6 +70,7 @@ class JobService:
             self._spool.clear_way(self.folder, [workq_files.APPEND_LOCK, workq_files.READ_LOCK])
             fs.lock(f"{self.folder}/{workq_files.APPEND_LOCK}")
             self._spool.clear_held(f"{self.folder}/{JOBS_HELD}")
+            self._spool.keeper.load_jobs(self.folder)
             fs.sync_folder(self.folder)
         except AlreadyLocked as locked:
             why = f"the command log {self.folder} is in use by {locked.holder or 'another server'}"

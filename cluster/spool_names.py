@@ -63,6 +63,8 @@ RULES = (
     _own(r"audit(\.1)?", "who asked this server"),
     _own("segments/[^/]+", "derived from journals, where they are needed"),
     _own("held/[^/]+", "names for a backup's copy of this server's files"),
+    _own("holds", "its holders read the files of this server"),
+    _own("kept/[^/]+", "as `holds`"),
     _own(r"convert\.plan|convert/.+", "a tool's work on a spool that no server has open"),
     _own("repair/.+", "as conversions"),
     _own("quarantine/.+", "copies by the pipeline"),
@@ -72,6 +74,7 @@ RULES = (
     _own(r"cmdlog/(append|read)\.lock", "as `lock`"),
     _own(r"cmdlog/\.staniel-ballast", "as `ballast`"),
     _own(r"cmdlog/\.staniel-held/.+", "as `held/`"),
+    _own(r"cmdlog/\.staniel-kept/.+", "as `kept/`"),
 )
 """Every name in the spool's own folder that a server or a tool creates; each matches one rule. A suffix of a temporary
 file is cut off before. All journals in the spool's folder itself are replicated.

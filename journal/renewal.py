@@ -18,6 +18,7 @@ from staniel.journal.disk.failed_sync import NUMBER, FailedSyncMarker, RenewalGr
 from staniel.journal.disk.fs import AlreadyLocked, try_to_remove
 from staniel.journal.disk.removal import listed_names
 from staniel.journal.disk.unsynced_names import UnsyncedNames
+from staniel.journal.holds import NAME as HOLDS
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.install import is_empty_pack
 from staniel.journal.libkestrel import files as libkestrel_files
@@ -26,7 +27,7 @@ from staniel.journal.spool_listing import SPOOL_STATE, SpoolListing
 from staniel.journal.undo_file import FOLDER as UNDO_FOLDER
 from staniel.journal.workq import files as workq_files
 
-RENEWED = (*SPOOL_STATE, "version", "convert.plan")  # own files that the next start reads
+RENEWED = (*SPOOL_STATE, HOLDS, "version", "convert.plan")  # own files that the next start reads
 ASIDE = "aside."  # and a number: folders of files that are not served any more
 UNSURE_SEGMENTS = 2  # the current one, and the one before it, which may lack its last sync
 TEMPORARY = re.compile(r"~~\d+$|\.new$|\.rw$|^\.staniel-ballast$")

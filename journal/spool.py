@@ -33,6 +33,9 @@ from staniel.journal.disk.removal import RemovalList, Unremoved
 from staniel.journal.disk.replace_file import Replacement, replace_empty_folder, replace_file
 from staniel.journal.disk.unsynced_names import UnsyncedNames
 from staniel.journal.group_commit import GroupCommit
+from staniel.journal.holds import KEPT
+from staniel.journal.holds import NAME as HOLDS
+from staniel.journal.kept_files import FileKeeper
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.files import OWN_FOLDER, Files
 from staniel.journal.kestrel.install import remove_sidecars
@@ -81,11 +84,12 @@ OWN_FILES = (
     "last_backup",
     "audit",
     "audit.1",
+    HOLDS,
     *redo_log.NAMES,
 )
 
 
-OWN_FOLDERS = (UNDO_FOLDER, KEYS_FOLDER)  # in the own folder, of files that a start reads
+OWN_FOLDERS = (UNDO_FOLDER, KEYS_FOLDER, KEPT)  # in the own folder, of files that a start reads
 SUFFIX_BYTES = 55  # the longest suffix of a queue's name in a file name
 HINT = "give a folder that this user may write, with --spool"
 
@@ -199,6 +203,7 @@ class Spool:
         self.is_file_size_limited = False  # set by the server: its process has a limit of file sizes
         self.stuck_plan: UnreadablePlan | None = None  # a conversion that is not finished
         self.used_log = b""  # the id of the redo log that the last server left in use
+        self.keeper = FileKeeper(fs, folder, self.own)
         self._prepare()
         self.redo = RedoLog(fs, folder, self.own, redo_log_bytes)
         ballast = Ballast(fs, folder, f"{self.own}/ballast")
@@ -226,6 +231,8 @@ class Spool:
             self._finish_renewal()
             self.stuck_plan = carry_out(self.fs, self.folder, self.own, keeps_plan=self.failed_sync.exists)
             self._read_version()
+            self.keeper.load()
+            self.fs.keeper = self.keeper
             self.name_bytes_max = min(NAME_BYTES_MAX, self.fs.name_bytes_max(self.folder) - SUFFIX_BYTES)
         except OSError as error:
             raise SpoolError(f"cannot use the spool {self.folder}: {refused_start(error, self.folder)}") from error
@@ -516,7 +523,7 @@ class Spool:
         log.encoder.open.update(recovered.replay.open)
         log.segments = recovered.segments
         log.segments.writer = log
-        log.newest_number = files.newest_number()
+        log.newest_number = max(files.newest_number(), self.keeper.last_number(name))
         log.unfinished, log.stuck = recovered.unfinished, files.stuck
         if files.current:
             self.fs.append(log.path).close()  # find out before the first request whether the file can be written
@@ -547,6 +554,7 @@ class Spool:
         """Create the journal of a new queue: an empty file, immediately. Raises OSError."""
         self.claim(name)
         log = Log(self.fs, self.folder, name, self.group, config)
+        log.newest_number = self.keeper.last_number(name)
         assert log.file.size == 0
         self.group.change_folder(log.sync_ms, now_ms)
         return log
@@ -564,7 +572,7 @@ class Spool:
         if isinstance(log, ReaderLog):
             left = self.streams.erase(log, now_ms)
         else:
-            left = log.erase()
+            left = log.erase(now_ms)
             family = family_of(log.name)
             self._kestrel[family].discard(log.name)
             if not self._kestrel[family]:

@@ -43,6 +43,8 @@ NOT_COPIED = {
     "member": "a copy is a spool of its own",
     "follower": "see member",
     "held": "a copy in progress has made its files",
+    "holds": "its holders read the spool, not the copy",
+    "kept": "see holds",
     "repair": "see held",
     "quarantine": "recovery does not read it",
     "damaged": "recovery does not read it",

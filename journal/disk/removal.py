@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from staniel.journal.disk.fs import MISSING, Fs, SyncFailed, remove_each
 from staniel.journal.disk.replace_file import replace_file
+from staniel.journal.disk.unsynced_names import keep_first
 
 LIST_FOLDER = ".staniel/segments"  # that of the sidecars: a start removes from it what belongs to no sealed file
 LIST_SUFFIX = ".removed"
@@ -30,12 +31,16 @@ class RemovalList:
 
     def __init__(self, fs: Fs, folder: str, name: str) -> None:
         self._fs = fs
+        self._folder = folder
         self._path = f"{folder}/{LIST_FOLDER}/{name}{LIST_SUFFIX}"
 
     def write(self, names: Iterable[str]) -> None:
         """Make `names` the list, durably. If the system refuses that, the files are removed without a list: it must be
-        possible to remove them on a full disk. Raises SyncFailed, JournalFailure.
+        possible to remove them on a full disk. Files that a retention hold needs are kept first. Raises OSError if the
+        system refuses that, SyncFailed, JournalFailure.
         """
+        names = list(names)
+        keep_first(self._fs, self._folder, names)
         try:
             self._fs.make_folder(self._path.rpartition("/")[0])
             replace_file(self._fs, self._path, _encode_names(names))

@@ -123,6 +123,17 @@ class NamedFile:
         self._file.close()
 
 
+class Keeper(Protocol):
+    """The retention holds, asked before a file loses its name, see journal/kept_files.py."""
+
+    def keep(self, folder: str, names: Iterable[str]) -> None:
+        """Keep those of these files that a hold needs. Raises OSError; the files must stay then."""
+
+    def is_held(self, queue: str) -> bool: ...
+
+    def last_number(self, queue: str) -> int: ...
+
+
 class UnsyncedNames:
     """An Fs that wraps another one, `fs`. Some syncs run in another thread: names that are noted meanwhile stay noted.
     Every change of the notes is one step of the interpreter.
@@ -145,6 +156,7 @@ class UnsyncedNames:
         self.has_dropped = False
         """True once a note was dropped: the notes are not the whole list any more."""
         self._steps = 0
+        self.keeper: Keeper | None = None
         self._to_look_at: list[str] = []
         self._changing: set[str] = set()
         """Paths that this process is renaming, removing or cutting now. On the disk that may be done although `_open`
@@ -274,6 +286,8 @@ class UnsyncedNames:
                 log.end_file(old)
             if new in log.bindings or new in log.released:
                 log.free_name(new)
+        if self.keeper is not None:
+            self._keep_before_rename(old, new)
         with self._change(old), self._change(new):
             self._fs.rename(old, new)
             self._remember(self._changed, old)
@@ -288,7 +302,19 @@ class UnsyncedNames:
         if self._unsynced.pop(old, None) is not None:
             self._remember(self._unsynced, new)
 
+    def _keep_before_rename(self, old: str, new: str) -> None:
+        """Keep the file that `new` replaces, and one that leaves its folder. Raises OSError."""
+        assert self.keeper is not None
+        folder, _, name = new.rpartition("/")
+        self.keeper.keep(folder, (name,))
+        left, _, name = old.rpartition("/")
+        if left != folder:
+            self.keeper.keep(left, (name,))
+
     def remove(self, path: str) -> None:
+        if self.keeper is not None:
+            folder, _, name = path.rpartition("/")
+            self.keeper.keep(folder, (name,))
         with self._change(path):
             self._fs.remove(path)
             if self.write_log is not None and path in self.write_log.bindings:
@@ -375,3 +401,23 @@ class UnsyncedNames:
         if len(notes) > NAMES_MAX:
             del notes[next(iter(notes))]
             self.has_dropped = True
+
+
+def keep_first(fs: Fs, folder: str, names: Iterable[str]) -> None:
+    """Keep those of these files that a retention hold needs, before they are removed one by one. Raises OSError if the
+    system refuses it: the files must stay then. Raises JournalFailure.
+    """
+    if isinstance(fs, UnsyncedNames) and fs.keeper is not None:
+        fs.keeper.keep(folder, names)
+
+
+def is_held(fs: Fs, queue: str) -> bool:
+    """Tell whether a retention hold is about the files of `queue`."""
+    return isinstance(fs, UnsyncedNames) and fs.keeper is not None and fs.keeper.is_held(queue)
+
+
+def last_held_number(fs: Fs, queue: str) -> int:
+    """Return the highest number of a file of `queue` that a hold keeps or that a holder has passed; 0 if there is
+    none.
+    """
+    return fs.keeper.last_number(queue) if isinstance(fs, UnsyncedNames) and fs.keeper is not None else 0

@@ -13,6 +13,7 @@ from typing import Protocol
 from staniel.journal.disk.fs import File, Fs, remove_each, take_back
 from staniel.journal.disk.removal import FileRemoval, Unremoved
 from staniel.journal.disk.replace_file import create_empty, discard
+from staniel.journal.disk.unsynced_names import is_held as is_held_queue
 from staniel.journal.group_commit import GroupCommit, is_stricter
 from staniel.journal.kestrel import files as layout
 from staniel.journal.kestrel.addx import joined, size_of, waiting_record, xid_record
@@ -414,9 +415,10 @@ class Log(Journal):
         state. Raises OSError if there is no room; the state is unchanged then.
         """
         assert not self._pending and not self._unwritten
+        is_held = self._size > 0 and is_held_queue(self.fs, self.name)
         encoder = Encoder(self.config.journal_dialect)
         checkpoint = self.queue_view.checkpoint()
-        if self.segments.sealed:
+        if self.segments.sealed or is_held:  # a retention hold keeps sealed files
             self.rotate(now_ms)
         records = list(encoder.snapshot(self.encoder.counter, open_reads, items))
         if self.segments.sealed and not records:
@@ -438,12 +440,14 @@ class Log(Journal):
         self._restoring = b""
         self.rewrites += 1
 
-    def erase(self) -> Unremoved | None:
+    def erase(self, now_ms: int) -> Unremoved | None:
         """Remove every file, in an order in which a crash leaves everything or nothing. Return the files that could not
         be removed; recovery finds an empty queue in them. Raises OSError if the system refuses the removal; nothing has
         changed then.
         """
         left = None
+        if not self.segments.sealed and self.current_bytes and is_held_queue(self.fs, self.name):
+            self._seal_now(now_ms)
         remove_each(self.fs, self.folder, self.stuck)  # recovery would make an empty queue of them
         self.stuck = []
         if self.segments.sealed:
@@ -461,6 +465,14 @@ class Log(Journal):
         self.is_erased = True
         self.segments.sealed.clear()
         return left
+
+    def _seal_now(self, now_ms: int) -> None:
+        """Seal the current file, because a retention hold keeps sealed files. Raises OSError."""
+        if self._pending or self._unwritten:
+            if self.group.before_write is not None:
+                self.group.before_write()
+            self.write()
+        self.rotate(now_ms)
 
     def _remove_all(self) -> Unremoved | None:
         """Remove all files, archives included. Some of the files without the others would be another queue, so an empty

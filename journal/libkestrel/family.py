@@ -16,8 +16,9 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from staniel.journal.background import CallbackTask, TaskQueue
-from staniel.journal.disk.fs import BROKEN_ERRNOS, FULL_ERRNOS, Fs, remove_each
+from staniel.journal.disk.fs import BROKEN_ERRNOS, FULL_ERRNOS, Fs, SyncFailed, remove_each
 from staniel.journal.disk.removal import FileRemoval, RemovalList, Unremoved
+from staniel.journal.disk.unsynced_names import is_held
 from staniel.journal.group_commit import GroupCommit, is_stricter
 from staniel.journal.libkestrel.cutting import CutSegment
 from staniel.journal.libkestrel.files import DEFAULT_READER, StreamFiles, archived_name, queue_of_reader, temp_name
@@ -55,7 +56,13 @@ class RemoveSegments(CallbackTask):
         # Under a name of its own: the queue may be deleted meanwhile, and its files are listed then.
         removal_list = RemovalList(self._fs, self._folder, self.names[0]) if self.names else None
         if removal_list is not None:
-            removal_list.write(self.names)
+            try:
+                removal_list.write(self.names)
+            except SyncFailed:
+                raise
+            except OSError as refused:  # a retention hold needs them, and they cannot be kept
+                self.failed = dict.fromkeys(self.names, refused)
+                return
         for name in self.names:
             try:
                 self._remove_one(name)
@@ -333,6 +340,8 @@ class StreamJournal:
         anything now. An archive keeps whole segments.
         """
         segments = self.segments
+        if is_held(self.fs, self.queue):
+            return 0, 0  # nothing would be freed
         if self._cutting is not None or self.archive or self.writer.has_pending or not segments.files:
             return 0, 0
         if self.writer.open_transfers or self.group.is_sealing(f"{self.folder}/{segments.files[0].name}"):

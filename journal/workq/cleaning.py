@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from staniel.journal.disk.fs import BROKEN_ERRNOS, FULL_ERRNOS, AlreadyLocked, File
 from staniel.journal.disk.refusals import described
+from staniel.journal.disk.unsynced_names import is_held
 from staniel.journal.group_commit import SeparateDevice
 from staniel.journal.workq import files as workq_files
 from staniel.journal.workq.encoder import BARE_BYTES, CRC_BYTES, MAGIC, SCHEDULE, TIME_BYTES
@@ -116,6 +117,8 @@ class Cleaner:
         """Begin a round now, because the disk is full. Skip segments that take more than `room` bytes to rewrite, and
         those that are mostly needed.
         """
+        if is_held(self.log.fs, workq_files.HELD_AS):
+            return  # nothing would be freed
         if any(segment.is_mostly_dead and segment.kept_bytes <= room for segment in self.log.sealed()):
             self._room = room
             self._due_ms = now_ms

@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterable
 from itertools import pairwise
 
+HELD_AS = ".cmdlog"  # in the place of a queue's name in retention holds; no queue can have it
 OWN_FOLDER = "cmdlog"  # within the spool's own folder, unless configured elsewhere
 APPEND_LOCK = "append.lock"
 READ_LOCK = "read.lock"

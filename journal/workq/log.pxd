@@ -17,7 +17,7 @@ cdef class CmdLog(JobJournal):
     cdef public dict segments, _early
     cdef public list _pending
     cdef public long long sync_ms, batch, records, _now_ms
-    cdef public long long _segment_bytes, _usual_bytes, _planned_bytes, _pending_bytes, _written_number
+    cdef public long long _segment_bytes, _usual_bytes, _planned_bytes, _pending_bytes, _written_number, _held_number
     cdef public bint _touched
     cdef public bytes _time
 

@@ -12,7 +12,7 @@ from functools import partial
 
 from staniel.journal.disk.ballast import Ballast
 from staniel.journal.disk.fs import BROKEN_ERRNOS, FULL_ERRNOS, File, Fs
-from staniel.journal.disk.unsynced_names import NamedFile
+from staniel.journal.disk.unsynced_names import NamedFile, last_held_number
 from staniel.journal.group_commit import GroupCommit
 from staniel.journal.new_file import NewFile
 from staniel.journal.workq import files as workq_files
@@ -114,7 +114,7 @@ class CmdLog(JobJournal):
         self._unwritten: deque[tuple[int, bytes]] = deque()
         self._file: SegmentFile | None = None
         self._following: dict[int, SegmentFile | OSError] = {}  # planned segments: open, or the error of opening them
-        self._written_number = 0
+        self._written_number = self._held_number = 0
         self._now_ms = self._time_ns = BEFORE_ALL
         self._time = b""
 
@@ -136,6 +136,10 @@ class CmdLog(JobJournal):
             self.segment = segments[number]
             self._open(number)
             self._planned_bytes = self.segment.size = self.file.size
+            self._held_number = last_held_number(self.fs, workq_files.HELD_AS)
+            if number <= self._held_number:
+                # A holder has passed it, so it was sealed: a power cut has lost the one after it.
+                self._begin_segment_now()
 
     def first_told(self, job: Job) -> int:
         """Return the first segment with a record of the job: that of its addition, or an earlier one if the original
@@ -173,6 +177,13 @@ class CmdLog(JobJournal):
         segment = self.segment
         if segment.number != self._written_number or self._planned_bytes < bytes_min or not segment.is_mostly_dead:
             return False
+        return self._begin_segment_now()
+
+    def _begin_segment_now(self) -> bool:
+        """Begin a segment that is created with the next batch, with or without records. Return False if the system
+        refuses that.
+        """
+        segment = self.segment
         self._begin_segment()
         if segment is self.segment:
             return False
@@ -263,14 +274,14 @@ class CmdLog(JobJournal):
         """Plan the next records for the next segment. If the system refuses to create it, the present one takes twice
         its bytes before the next try, because a record cannot change its segment after that.
         """
-        if self.segment.number == workq_files.NUMBER_MAX or not self._can_create(self.segment.number + 1):
+        following = max(self.segment.number, self._held_number) + 1
+        if following > workq_files.NUMBER_MAX or not self._can_create(following):
             return
         self._stage()
         if self.segments:
             self.segment.size = self._planned_bytes
             self.segment.settle_due()
-        number = self.segment.number + 1
-        self.segment = self.segments[number] = CmdLogSegment(number)
+        self.segment = self.segments[following] = CmdLogSegment(following)
         self._planned_bytes = len(MAGIC)
         self._pending.append(MAGIC)
 

@@ -60,6 +60,7 @@ def served(config: str = CONFIG) -> World:
     assert asked(world, "POST", "/api/status", {"status": "writeavoid"})[0] == 200
     assert asked(world, "POST", "/api/queues/other/purge", {})[0] == 200
     assert asked(world, "POST", "/api/backup/made", {"made_at_ms": world.now_ms, "where": "/b"})[0] == 200
+    assert asked(world, "POST", "/api/holds", {"name": "h"})[0] == 200
     worker = Client(world, protocols.workq())
     world.clients.append(worker)
     worker.says(f"add {job_id(1)} work 60000 600000 7", "payload")

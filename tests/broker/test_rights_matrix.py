@@ -166,6 +166,7 @@ class Stage:
             "base64": b64encode(queue.encode()).decode(),
             "job": job_id(QUEUES.index(queue)) if queue in QUEUES else job_id(9998),
             "fresh": job_id(9999),
+            "hold": "none",
             "xid": str(next(iter(found.open_reads), 0)) if found is not None else "0",
             "id": str([each.id for each in found.open_reads.values()][-1]) if found and found.open_reads else "0",
             "number": str(max(of_queue, default=self.holder.session.number)),

@@ -134,7 +134,7 @@ def test_a_member_that_goes_away_takes_its_pending_changes_along() -> None:
     put(log)
     put(other)
     assert log.file.size == 0
-    log.erase()
+    log.erase(0)
     commit(group)
     assert [name for name, regular in disk.list("s") if regular] == ["other"]
 
@@ -300,7 +300,7 @@ def test_a_file_that_is_removed_during_a_sync_that_is_cut_short_is_closed_and_no
     running = group.start_sync(NOW_MS)
     assert running is not None
     group.cut_short()
-    logs[0].erase()
+    logs[0].erase(0)
     running.run()
     group.finish_sync(running, NOW_MS)
     commit(group)

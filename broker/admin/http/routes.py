@@ -11,7 +11,7 @@ from msgspec import Struct
 from staniel.broker.admin.browse import Matches, Page
 from staniel.broker.admin.files import JournalFiles
 from staniel.broker.admin.history import HistoryView
-from staniel.broker.admin.http import actions, backup, choosing, kestrel, queries, reservations, rights
+from staniel.broker.admin.http import actions, backup, choosing, holds, kestrel, queries, reservations, rights
 from staniel.broker.admin.http.events import CONTENT_TYPE as EVENTS
 from staniel.broker.admin.http.events import PageEvent
 from staniel.broker.admin.http.exchange import Exchange
@@ -21,6 +21,7 @@ from staniel.broker.admin.views import ClientView, JobsView, OpenReadView, Serve
 from staniel.broker.figures import QueueSnapshot
 from staniel.broker.operations.audit import AuditEntry
 from staniel.broker.operations.backup import HeldFiles
+from staniel.broker.operations.holds import HoldView
 from staniel.broker.operations.running import OperationView
 from staniel.broker.operations.undo import UndoView
 from staniel.protocol.http import replies
@@ -291,6 +292,43 @@ ROUTES = (
         "Say that a backup is whole; its age is a metric and a reason of health.",
         body=BackupMade,
         operation="backup",
+    ),
+    Route(
+        "GET",
+        "/api/holds",
+        holds.holds,
+        rights.look_at_all,
+        "Retention holds: what each keeps, how long ago it moved, how far it has come.",
+        list[HoldView],
+    ),
+    Route(
+        "POST",
+        "/api/holds",
+        holds.create,
+        rights.admin,
+        "Keep sealed files of queues until the hold has passed them. The same again changes nothing.",
+        HoldView,
+        holds.HoldBody,
+        operation="hold",
+    ),
+    Route(
+        "POST",
+        "/api/holds/{hold}/move",
+        holds.move,
+        rights.admin,
+        "Let a hold pass files: forward only, by names of sealed files.",
+        HoldView,
+        holds.HoldMoveBody,
+        operation="move_hold",
+    ),
+    Route(
+        "DELETE",
+        "/api/holds/{hold}",
+        holds.drop,
+        rights.admin,
+        "Drop a hold, and the files that are kept for it alone.",
+        holds.HoldDropped,
+        operation="drop_hold",
     ),
     Route(
         "POST",

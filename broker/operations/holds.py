@@ -1,0 +1,303 @@
+"""The retention holds of a server: their creation, moves and drops, and their limits. The rules are those of
+`journal/holds.py`; `journal/kept_files.py` keeps the files.
+
+A change is decided on the present holds, written and synced by a background task, then applied and acknowledged.
+Changes follow each other. No background task removes files meanwhile, because tasks run one at a time; what the hub
+removes before a creation is applied, it removes before the creation is acknowledged. Kept files are removed when the
+change that gives them up is durable.
+
+A hold whose files exceed its limit is dropped within a second. It stays in the list until it is created again or
+dropped by its holder, which must learn that files are missing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import NamedTuple
+
+from msgspec import Struct, structs
+
+from staniel.broker.events import EventSink, Level, RateLimitedSink
+from staniel.journal.background import CallbackTask, TaskQueue
+from staniel.journal.disk.fs import FULL_ERRNOS, is_missing
+from staniel.journal.disk.refusals import described, remedy_in_service
+from staniel.journal.holds import (
+    CMDLOG,
+    HOLDS_MAX,
+    Hold,
+    HoldState,
+    bytes_of,
+    hold_error,
+    move_error,
+    place_of,
+)
+from staniel.journal.kept_files import FileKeeper
+from staniel.journal.kestrel.log import Log
+from staniel.journal.own_files import KeptFile
+from staniel.journal.spool import Spool
+from staniel.journal.workq.log import CmdLog
+from staniel.queues.calendar import Calendar
+from staniel.queues.names import family_of
+from staniel.queues.registry import Queues
+
+REMEDY = "make the spool's own folder writable for this user, on a file system with hard links"
+
+
+class HoldRefused(Exception):
+    """The refusal of a change of holds; nothing has changed. `status`: that of an HTTP reply."""
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status, self.why = status, why
+
+
+class HoldView(Struct, frozen=True):
+    """A hold as operators see it. `age_ms`: the time since it was created or last moved. `files`, `bytes`: those that
+    are kept for it and that the server needs no more. `passed`: the last file that the holder has wholly read, by
+    queue.
+    """
+
+    name: str
+    queues: list[str]
+    max_bytes: int
+    created_at_ms: int
+    age_ms: int
+    bytes: int
+    files: int
+    passed: dict[str, str]
+    state: HoldState
+    why: str
+
+
+Change = Callable[[tuple[Hold, ...]], tuple[Hold, ...]]
+"""A change of the holds. Raises HoldRefused."""
+Then = Callable[[HoldRefused | None, int], None]
+
+
+class Asked(NamedTuple):
+    """A change that waits for earlier ones, and its asker."""
+
+    change: Change
+    then: Then
+    tries: bool
+    frees: bool
+
+
+class SaveHolds(CallbackTask):
+    """A task that makes `holds` durable, then removes the kept files that none of them needs."""
+
+    def __init__(
+        self, keeper: FileKeeper, holds: tuple[Hold, ...], then: Callable[[OSError | None, int], None], *, tries: bool
+    ) -> None:
+        super().__init__(then)
+        self._keeper, self._holds, self._tries = keeper, holds, tries
+
+    def work(self) -> None:
+        if self._tries:
+            self._keeper.try_links()
+        self._keeper.save(self._holds)
+        self._keeper.prune(self._holds)
+
+
+class Holds:
+    """All retention holds of a server. `cmdlog` is set by the broker: the command log, if jobs are served."""
+
+    def __init__(self, spool: Spool, queues: Queues, tasks: TaskQueue, calendar: Calendar, report: EventSink) -> None:
+        self.keeper = spool.keeper
+        self.cmdlog: CmdLog | None = None
+        self.dropped_at_limit = 0
+        self._spool, self._queues, self._tasks, self._calendar = spool, queues, tasks, calendar
+        self._report, self._rate_limited = report, RateLimitedSink(report)
+        self._waiting: deque[Asked] = deque()
+        self._is_changing = False
+        if self.keeper.damage:
+            hint = "there are no holds now; create them again: the files that were kept until now stay for them"
+            report(Level.ERROR, "holds.damaged", file=self.keeper.path, why=self.keeper.damage, hint=hint)
+
+    def __len__(self) -> int:
+        return len(self.keeper.holds)
+
+    @property
+    def kept(self) -> KeptFile:
+        """The file, while there are holds."""
+        keeper = self.keeper
+        return KeptFile(
+            keeper.path,
+            lambda: bool(keeper.holds) and not self._is_changing and is_missing(self._spool.fs, keeper.path, 1),
+            lambda: keeper.save(keeper.holds),
+        )
+
+    def views(self, now_ms: int) -> list[HoldView]:
+        """Return all holds by name."""
+        kept = dict(self.keeper.kept)
+        views = []
+        for hold in sorted(self.keeper.holds, key=lambda hold: hold.name):
+            files, size = bytes_of(hold, kept)
+            age_ms = max(0, now_ms - self._calendar.moment_ms(hold.moved_at_ms, now_ms))
+            views.append(
+                HoldView(
+                    name=hold.name,
+                    queues=hold.queues,
+                    max_bytes=hold.max_bytes,
+                    created_at_ms=hold.created_at_ms,
+                    age_ms=age_ms,
+                    bytes=size,
+                    files=files,
+                    passed=hold.passed,
+                    state=hold.state,
+                    why=hold.why,
+                )
+            )
+        return views
+
+    def create(self, name: str, queues: list[str], max_bytes: int, now_ms: int, then: Then) -> None:
+        """Create a hold. The same again changes nothing, but another limit replaces that of the hold. A dropped hold
+        begins anew.
+        """
+
+        def change(holds: tuple[Hold, ...]) -> tuple[Hold, ...]:
+            if why := hold_error(name, queues, max_bytes):
+                raise HoldRefused(400, why)
+            old = next((hold for hold in holds if hold.name == name), None)
+            if old is not None and old.state is HoldState.ACTIVE:
+                if old.queues != queues:
+                    raise HoldRefused(409, f"there is a hold {name} of other queues: {' '.join(old.queues)}")
+                return _replaced(holds, structs.replace(old, max_bytes=max_bytes))
+            if old is None and len(holds) >= HOLDS_MAX:
+                raise HoldRefused(409, f"there are {len(holds)} holds: drop one of them")
+            wall_ms = self._calendar.wall_ms(now_ms)
+            return _replaced(holds, Hold(name, queues, max_bytes, wall_ms, wall_ms))
+
+        self._ask(change, then, tries=True)
+
+    def move(self, name: str, passed: dict[str, str], now_ms: int, then: Then) -> None:
+        """Let a hold pass these files."""
+
+        def change(holds: tuple[Hold, ...]) -> tuple[Hold, ...]:
+            hold = _find(holds, name)
+            if why := move_error(hold, passed, {queue: self._sealed(queue) for queue in passed}):
+                raise HoldRefused(409, why)
+            named = {queue: place.name for queue, file in passed.items() if (place := place_of(file)) is not None}
+            earlier = {queue: file for queue, file in hold.passed.items() if queue in passed or self._has_files(queue)}
+            wall_ms = self._calendar.wall_ms(now_ms)
+            return _replaced(holds, structs.replace(hold, passed={**earlier, **named}, moved_at_ms=wall_ms))
+
+        self._ask(change, then)
+
+    def drop(self, name: str, then: Then) -> None:
+        """Remove a hold, and the files that were kept for it alone."""
+
+        def change(holds: tuple[Hold, ...]) -> tuple[Hold, ...]:
+            gone = _find(holds, name)
+            return tuple(hold for hold in holds if hold is not gone)
+
+        self._ask(change, then)
+
+    def check_limits(self, now_ms: int) -> None:
+        """Drop the holds whose files exceed their limits. Called each second."""
+        if self._is_changing:
+            return
+        kept = dict(self.keeper.kept)
+        over = {hold.name: size for hold in self.keeper.holds if 0 < hold.max_bytes < (size := bytes_of(hold, kept)[1])}
+        if not over:
+            return
+
+        def change(holds: tuple[Hold, ...]) -> tuple[Hold, ...]:
+            return tuple(self._dropped(hold, over[hold.name]) if hold.name in over else hold for hold in holds)
+
+        def then(refused: HoldRefused | None, now_ms: int) -> None:
+            for name, size in over.items() if refused is None else ():
+                self.dropped_at_limit += 1
+                hint = "its holder has missed files; let it catch up from the queues, then create the hold again"
+                self._report(Level.ERROR, "hold.dropped", hold=name, bytes=size, why="max_bytes is exceeded", hint=hint)
+            if refused is not None:
+                hint = "the server tries again each second; its files take more room meanwhile"
+                why = refused.why
+                self._rate_limited(Level.WARNING, "hold.undropped", now_ms, hold=next(iter(over)), why=why, hint=hint)
+
+        self._ask(change, then, frees=True)
+
+    def _dropped(self, hold: Hold, size: int) -> Hold:
+        why = f"its files had {size:,} bytes, and max_bytes is {hold.max_bytes:,}"
+        return structs.replace(hold, state=HoldState.DROPPED, passed={}, why=why)
+
+    def _ask(self, change: Change, then: Then, *, tries: bool = False, frees: bool = False) -> None:
+        """Carry out `change` after the earlier ones. `tries`: check first that files can be kept. `frees`: it makes
+        room, so on a full disk it may use the reserve.
+        """
+        self._waiting.append(Asked(change, then, tries, frees))
+        if not self._is_changing:
+            self._begin_next(0)
+
+    def _begin_next(self, now_ms: int) -> None:
+        while self._waiting:
+            asked = self._waiting.popleft()
+            try:
+                holds = asked.change(self.keeper.holds)
+            except HoldRefused as refused:
+                asked.then(refused, now_ms)
+                continue
+            if holds == self.keeper.holds:
+                asked.then(None, now_ms)
+                continue
+            self._is_changing = True
+            self._tasks.submit(SaveHolds(self.keeper, holds, partial(self._saved, asked, holds), tries=asked.tries))
+            return
+
+    def _saved(self, asked: Asked, holds: tuple[Hold, ...], error: OSError | None, now_ms: int) -> None:
+        self._is_changing = False
+        if error is not None and asked.frees and error.errno in FULL_ERRNOS:
+            try:
+                self._spool.group.try_or_release_ballast(lambda: self.keeper.save(holds))
+            except OSError as refused:
+                error = refused
+            else:
+                error = None
+                self.keeper.prune(holds)
+        if error is None:
+            self.keeper.holds = holds
+            asked.then(None, now_ms)
+        else:
+            why = f"the holds cannot be stored: {described(error)}"
+            asked.then(HoldRefused(503, f"{why}; {remedy_in_service(error, REMEDY)}"), now_ms)
+        self._begin_next(now_ms)
+
+    def _sealed(self, queue: str) -> Collection[int]:
+        """Return the numbers of the sealed files of a queue, kept ones included."""
+        places = [place_of(name) for name in list(self.keeper.kept)]
+        numbers = {place.number for place in places if place is not None and place.queue == queue}
+        if queue == CMDLOG:
+            return (
+                numbers | {segment.number for segment in self.cmdlog.sealed()} if self.cmdlog is not None else numbers
+            )
+        family = self._spool.streams.families.get(queue)
+        if family is not None:
+            newest = family.writer.next_item()[0]
+            return numbers | {segment.number for segment in family.segments.files if segment.number < newest}
+        journal = served.journal if (served := self._queues.find(queue)) is not None else None
+        if isinstance(journal, Log):
+            numbers |= {segment.number for segment in journal.segments.sealed}
+        return numbers
+
+    def _has_files(self, queue: str) -> bool:
+        """Tell whether `queue` has files, or may have some that are not served."""
+        name = family_of(queue)
+        is_there = queue == CMDLOG or name in self._spool.streams.families or self._queues.find(queue) is not None
+        return is_there or name in self._queues.blocked or queue in self._queues.blocked or bool(self._sealed(queue))
+
+
+def _find(holds: tuple[Hold, ...], name: str) -> Hold:
+    """Return a hold. Raises HoldRefused."""
+    for hold in holds:
+        if hold.name == name:
+            return hold
+    raise HoldRefused(404, f"there is no hold {name}")
+
+
+def _replaced(holds: tuple[Hold, ...], hold: Hold) -> tuple[Hold, ...]:
+    """Return `holds` with `hold` in the place of the one of its name, or after the others."""
+    if any(other.name == hold.name for other in holds):
+        return tuple(hold if other.name == hold.name else other for other in holds)
+    return (*holds, hold)

@@ -1,0 +1,293 @@
+"""What a retention hold keeps of a spool at work, in each format, on the fake disk."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from staniel.broker import protocols
+from staniel.broker.broker import LOOK_MS
+from staniel.journal.holds import files_to_read, place_of, read_holds
+from staniel.sim.disk.disk import Disk
+from staniel.sim.disk.durable import Crash
+from tests.broker.operations.test_undo import Admin, asked
+from tests.support.job_world import job_id
+from tests.support.streams import settle
+from tests.support.world import Client, World
+
+SMALL = """
+server.redo_log = "none"
+workq.port = 0
+workq.cmdlog_seg_size = "1KB"
+workq.cmdlog_clean_int = "1s"
+[default]
+max_memory_size = 300
+max_journal_size = 600
+default_journal_size = 100
+min_journal_compact_delay = 0
+[queues.mail]
+journal_format = "libkestrel"
+[queues.idle]
+max_memory_size = "1MB"
+max_journal_size = "2MB"
+"""
+HELD = {"q", "idle", "mail", ".cmdlog"}
+
+
+def create(world: World, name: str = "h", **more: object) -> dict[str, Any]:
+    status, view = asked(world, "POST", "/api/holds", {"name": name, **more})
+    assert status == 200, view
+    return view  # type: ignore[no-any-return]
+
+
+def turn_over(world: World, queue: str, count: int = 30) -> None:
+    """Put and take items, until the server needs none of the files."""
+    client = world.client()
+    for number in range(count):
+        client.puts(f"{number:05}".ljust(60, "."), queue)
+    for _ in range(count):
+        client.says(f"get {queue}")
+    settle(world)
+    world.turn(LOOK_MS)
+
+
+def turn_jobs_over(world: World, count: int = 30) -> None:
+    worker = Client(world, protocols.workq())
+    world.clients.append(worker)
+    for number in range(count):
+        worker.says(f"add {job_id(number + 1)} work 60000 600000 60", "x" * 60)
+    for number in range(count):
+        worker.says(f"delete {job_id(number + 1)}")
+    for _ in range(6):
+        world.turn(1000)
+        settle(world)
+
+
+def turn_all_over(world: World) -> None:
+    for queue in ("q", "idle", "mail"):
+        turn_over(world, queue)
+    turn_jobs_over(world)
+
+
+def sealed(disk: Disk) -> dict[str, bytes]:
+    """The files that a holder may read, by name: those that the hold keeps, and those in place."""
+    (hold,) = read_holds(disk, "s")
+    return {file.name: disk.read(file.path, 0, disk.size(file.path)) for file in files_to_read(disk, "s", hold)}
+
+
+def test_nothing_is_kept_without_a_hold() -> None:
+    world = World(SMALL)
+    turn_all_over(world)
+    assert not world.broker.spool.keeper.kept and not read_holds(world.disk, "s")
+
+
+def test_sealed_files_of_every_format_are_kept_as_they_were_written() -> None:
+    world = World(SMALL)
+    create(world)
+    written: dict[str, bytes] = {}
+    for _ in range(3):
+        turn_all_over(world)
+        found = sealed(world.disk)
+        current = {max(places, key=lambda name: place_of(name).number) for places in by_queue(found).values()}  # type: ignore[union-attr]
+        for name, data in written.items():
+            assert found[name] == data
+        written = {name: data for name, data in found.items() if name not in current}
+    assert {place.queue for name in written if (place := place_of(name))} == HELD
+    puts = b"".join(data for name, data in sorted(written.items()) if name.startswith("mail."))
+    assert all(f"{number:05}".encode() in puts for number in range(30))
+
+
+def by_queue(files: dict[str, bytes]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name in files:
+        place = place_of(name)
+        assert place is not None
+        found.setdefault(place.queue, []).append(name)
+    return found
+
+
+def test_a_move_gives_up_what_was_passed_and_no_more() -> None:
+    world = World(SMALL)
+    create(world)
+    create(world, "other", queues=["q"])
+    for _ in range(2):
+        turn_over(world, "q")
+        turn_over(world, "mail")
+    kept = world.broker.spool.keeper.kept
+    names = sorted(name for name in kept if name.startswith("mail."))
+    status, view = asked(world, "POST", "/api/holds/h/move", {"passed": {"mail": names[1]}})
+    assert status == 200 and view["passed"] == {"mail": names[1]}
+    assert not {*names[:2]} & {*kept} and {*names[2:]} <= {*kept}
+    of_q = sorted(name for name in kept if name.startswith("q."))
+    assert asked(world, "POST", "/api/holds/h/move", {"passed": {"q": of_q[-1]}})[0] == 200
+    assert {*of_q} <= {*kept}  # the other hold needs them
+    assert asked(world, "DELETE", "/api/holds/other") == (200, {"dropped": "other"})
+    assert not {*of_q} & {*kept}
+    assert not [name for name, _ in world.disk.list("s/.staniel/kept") if name.startswith("q.")]
+
+
+@pytest.mark.parametrize(
+    ("passed", "why"),
+    [
+        ({"mail": "mail.9999999999999"}, "there is no sealed file"),
+        ({"mail": "mail.1"}, "never moves back"),
+        ({"mail": "mail"}, "is not the name of a sealed file of mail"),
+        ({"mail": "q.1"}, "is not the name of a sealed file of mail"),
+        ({"mail": "../lock"}, "is not the name of a sealed file of mail"),
+        ({"q": "q.1"}, "is not about q"),
+        ({"mail": "NEWEST"}, "there is no sealed file"),
+        ({"mail": "FIRST"}, "never moves back"),
+    ],
+)
+def test_a_move_to_elsewhere_is_refused(passed: dict[str, str], why: str) -> None:
+    world = World(SMALL)
+    create(world, queues=["mail"])
+    turn_over(world, "mail")
+    names = sorted(world.broker.spool.keeper.kept)
+    newest = max(name for name, _ in world.disk.list("s") if name.startswith("mail.1"))
+    assert asked(world, "POST", "/api/holds/h/move", {"passed": {"mail": names[1]}})[0] == 200
+    passed = {queue: {"NEWEST": newest, "FIRST": names[0]}.get(name, name) for queue, name in passed.items()}
+    status, reply = asked(world, "POST", "/api/holds/h/move", {"passed": passed})
+    assert status == 409 and why in reply["error"]
+    assert asked(world, "GET", "/api/holds")[1][0]["passed"] == {"mail": names[1]}
+
+
+def test_a_hold_is_created_once_and_only_with_sound_values() -> None:
+    world = World(SMALL)
+    first = create(world, queues=["q*"], max_bytes=10)
+    assert {**create(world, queues=["q*"], max_bytes=10), "age_ms": 0} == {**first, "age_ms": 0}
+    assert create(world, queues=["q*"], max_bytes=20)["max_bytes"] == 20
+    for body, status in [
+        ({"name": "h", "queues": ["mail"]}, 409),
+        ({"name": ""}, 400),
+        ({"name": "a b"}, 400),
+        ({"name": "x", "queues": []}, 400),
+        ({"name": "x", "queues": [""]}, 400),
+        ({"name": "x", "max_bytes": -1}, 400),
+        ({"queues": ["q"]}, 400),
+    ]:
+        assert asked(world, "POST", "/api/holds", body)[0] == status, body
+    assert asked(world, "POST", "/api/holds/x/move", {"passed": {}})[0] == 404
+    assert asked(world, "DELETE", "/api/holds/x")[0] == 404
+    for number in range(31):
+        create(world, f"h{number}")
+    assert asked(world, "POST", "/api/holds", {"name": "one-too-many"})[0] == 409
+
+
+@pytest.mark.parametrize("queue", ["q", "idle", "mail"])
+def test_files_of_a_deleted_queue_stay_and_those_of_its_successor_come_after_them(queue: str) -> None:
+    world = World(SMALL)
+    create(world)
+    client = world.client().puts("first", queue)
+    client.says(f"delete {queue}")
+    settle(world)
+    kept = {name: data for name, data in sealed(world.disk).items() if name.startswith(f"{queue}.")}
+    assert b"first" in b"".join(kept.values())
+    world.now_ms -= 3_600_000  # the clock is set back
+    turn_over(world, queue)
+    client.says(f"delete {queue}")
+    settle(world)
+    found = {name: data for name, data in sealed(world.disk).items() if name.startswith(f"{queue}.")}
+    assert list(found)[: len(kept)] == list(kept) and {**found, **kept} == found and len(found) > len(kept)
+
+
+HOW: list[Callable[[World], World]] = [
+    lambda world: World(SMALL, world.disk.kill(), world.now_ms + 1000),
+    lambda world: world.crash(Crash.DROP),
+    lambda world: world.crash(Crash.KEEP),
+]
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_holds_and_kept_files_outlive_a_crash(how: Callable[[World], World]) -> None:
+    world = World(SMALL)
+    create(world)
+    turn_all_over(world)
+    before = {name: sealed(world.disk)[name] for name in world.broker.spool.keeper.kept}
+    passed = sorted(name for name in before if name.startswith("q."))[0]
+    assert asked(world, "POST", "/api/holds/h/move", {"passed": {"q": passed}})[0] == 200
+    del before[passed]
+    again = how(world)
+    (view,) = asked(again, "GET", "/api/holds")[1]
+    assert view["passed"] == {"q": passed} and view["files"] == len(before)
+    found = sealed(again.disk)
+    assert {name: found[name] for name in before} == before
+    turn_all_over(again)
+    found = sealed(again.disk)
+    assert {name: found[name] for name in before} == before
+
+
+def test_a_hold_is_dropped_at_its_limit_and_its_holder_learns_that() -> None:
+    world = World(SMALL)
+    create(world, max_bytes=1000)
+    create(world, "other", queues=["idle"])
+    turn_over(world, "q")
+    world.turn(LOOK_MS)
+    settle(world)
+    assert world.events.count("hold.dropped") == 1
+    view = next(view for view in asked(world, "GET", "/api/holds")[1] if view["name"] == "h")
+    assert view["state"] == "dropped" and view["files"] == 0 and "max_bytes is 1,000" in view["why"]
+    assert not world.broker.spool.keeper.kept and world.broker.file_holds.dropped_at_limit == 1
+    status, reply = asked(world, "POST", "/api/holds/h/move", {"passed": {}})
+    assert status == 409 and "was dropped" in reply["error"]
+    turn_over(world, "q")
+    assert not world.broker.spool.keeper.kept
+    assert create(world, max_bytes=1000)["state"] == "active"
+
+
+def test_a_hold_at_its_limit_is_dropped_on_a_full_disk() -> None:
+    world = World(SMALL)
+    create(world, queues=["q"], max_bytes=1000)
+    turn_over(world, "q")
+    world.disk.fail("create", "holds.new", errno.ENOSPC)
+    world.turn(LOOK_MS)
+    settle(world)
+    assert world.events.count("hold.dropped") == 1 and not world.broker.spool.keeper.kept
+
+
+@pytest.mark.parametrize(("verb", "path"), [("create", "holds.new"), ("link", "kept"), ("rename", "holds")])
+def test_a_hold_that_cannot_be_stored_is_refused(verb: str, path: str) -> None:
+    world = World(SMALL)
+    world.disk.fail(verb, path, errno.EPERM)
+    status, reply = asked(world, "POST", "/api/holds", {"name": "h"})
+    assert status == 503 and "the holds cannot be stored" in reply["error"]
+    assert asked(world, "GET", "/api/holds")[1] == [] and not read_holds(world.disk, "s")
+    create(world)
+
+
+@pytest.mark.parametrize("queue", ["q", "mail"])
+def test_files_that_cannot_be_kept_are_not_removed_until_they_can(queue: str) -> None:
+    world = World(SMALL)
+    create(world)
+    world.disk.fail("link", f"s/{queue}.", errno.ENOSPC, times=3)
+    for _ in range(3):
+        turn_over(world, queue)
+    data = b"".join(sealed(world.disk).values())
+    data += world.disk.read(f"s/{queue}", 0, 1 << 20) if queue == "q" else b""  # its current file
+    assert all(data.count(f"{number:05}".encode()) >= 3 for number in range(30))
+
+
+def test_a_damaged_file_of_holds_costs_the_holds_and_no_kept_file() -> None:
+    world = World(SMALL)
+    create(world)
+    turn_over(world, "q")
+    kept = dict(world.broker.spool.keeper.kept)
+    disk = world.disk.kill()
+    disk.truncate("s/.staniel/holds", 20)
+    again = World(SMALL, disk, world.now_ms + 1000)
+    assert again.events.count("holds.damaged") == 1 and len(again.broker.file_holds) == 0
+    create(again)
+    assert dict(again.broker.spool.keeper.kept) == kept
+
+
+def test_a_client_that_is_gone_has_made_its_hold_all_the_same() -> None:
+    world = World(SMALL)
+    admin = Admin(world)
+    admin.asks("POST", "/api/holds", {"name": "h"})
+    admin.session.close(world.now_ms)
+    settle(world)
+    world.do_tasks()
+    assert [hold.name for hold in read_holds(world.disk, "s")] == ["h"]

@@ -41,7 +41,8 @@ FORMAT_VERSION = 1
 HOLDS_MAX = 32
 GLOBS_MAX = 100
 GLOB_CHARS_MAX = 255
-HOLD_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,63}")
+HOLD_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,31}")
+OF_HOLD = "~"  # between a hold and the file that is kept for it, in the name of a kept file
 
 
 class HoldState(Enum):
@@ -117,20 +118,37 @@ def needs(hold: Hold, place: FilePlace) -> bool:
     return holds_queue(hold, place.queue) and place.number > passed_number(hold, place.queue)
 
 
-def is_needed(holds: Iterable[Hold], place: FilePlace) -> bool:
-    return any(needs(hold, place) for hold in holds)
+def kept_name(hold: str, name: str) -> str:
+    """Return the name in the folder of kept files of a file that is kept for a hold. Each hold has kept files of its
+    own, because what one name stands for may differ: a pack has the name of the newest file that it replaces, and a
+    hold that is created after it never needs that one.
+    """
+    return f"{hold}{OF_HOLD}{name}"
+
+
+def kept_place(name: str) -> tuple[str, FilePlace] | None:
+    """Return the hold and the place of a kept file; None for every other name."""
+    hold, _, file = name.partition(OF_HOLD)
+    place = place_of(file)
+    return None if place is None else (hold, place)
+
+
+def is_needed(holds: Iterable[Hold], name: str) -> bool:
+    """Tell whether a kept file is still needed by its hold."""
+    kept = kept_place(name)
+    return kept is not None and any(hold.name == kept[0] and needs(hold, kept[1]) for hold in holds)
 
 
 def bytes_of(hold: Hold, kept: Mapping[str, int]) -> tuple[int, int]:
     """Return how many kept files, and bytes in them, a hold needs. `kept`: the size of each kept file."""
-    sizes = [size for name, size in kept.items() if (place := place_of(name)) is not None and needs(hold, place)]
+    sizes = [size for name, size in kept.items() if is_needed((hold,), name)]
     return len(sizes), sum(sizes)
 
 
 def hold_error(name: str, queues: Collection[str], max_bytes: int) -> str:
     """Return why a hold cannot be created with these values; "" if it can."""
     if HOLD_NAME.fullmatch(name) is None:
-        return "the name of a hold has 1 to 64 letters, digits, dots, colons, hyphens and underscores"
+        return "the name of a hold has 1 to 32 letters, digits, dots, colons, hyphens and underscores"
     if not queues or len(queues) > GLOBS_MAX:
         return f"a hold is about 1 to {GLOBS_MAX} patterns of queue names"
     if not all(0 < len(glob) <= GLOB_CHARS_MAX for glob in queues):
@@ -199,7 +217,8 @@ def files_to_read(fs: Fs, folder: str, hold: Hold, jobs: str = "") -> list[ToRea
     files: dict[str, tuple[FilePlace, str]] = {}
     for path in folders:
         for name in _names(fs, path):
-            place = place_of(name)
+            is_kept = name.startswith(f"{hold.name}{OF_HOLD}")
+            place = place_of(name.partition(OF_HOLD)[2] if is_kept else name)
             if place is not None and needs(hold, place):
                 files.setdefault(place.name, (place, f"{path}/{name}"))  # an archive stands before its pack
     ordered = sorted(files.values(), key=lambda entry: (entry[0].queue, entry[0].number, entry[0].name))

@@ -1,9 +1,9 @@
 """The files that retention holds keep, and the file with the holds.
 
 Before a sealed file is removed, moved out of its folder or replaced, it gets a second name (a hard link) in the folder
-of kept files, if a hold needs it. The file and the second name are synced first, so no power cut leaves neither. Packs,
-rotations and recovery work as they do without holds: they never see kept files. `UnsyncedNames` asks before every
-removal and rename, `RemovalList` before a whole list of removals, with one sync of the folder for all.
+of kept files for each hold that needs it. The file and the second name are synced first, so no power cut leaves
+neither. Packs, rotations and recovery work as they do without holds: they never see kept files. `UnsyncedNames` asks
+before every removal and rename, `RemovalList` before a whole list of removals, with one sync of the folder for all.
 
 A second name that a killed process has made but not used is removed at the next start: the file still has its own name
 then. A kept file that differs from the present file of its name (a pack, a cut segment, a cleaned one) is what that has
@@ -12,10 +12,11 @@ replaced.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 from contextlib import suppress
 
-from staniel.journal.disk.fs import MISSING, is_there, remove_each
+from staniel.journal.disk.fs import MISSING, Fs, is_there, remove_each
 from staniel.journal.disk.quarantine import UNDECODABLE, quarantine
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.disk.unsynced_names import UnsyncedNames
@@ -23,11 +24,17 @@ from staniel.journal.holds import (
     JOBS_KEPT,
     KEPT,
     NAME,
+    OF_HOLD,
+    FilePlace,
     Hold,
+    HoldState,
     decode,
     encode,
     holds_queue,
     is_needed,
+    kept_name,
+    kept_place,
+    needs,
     passed_number,
     place_of,
 )
@@ -79,12 +86,14 @@ class FileKeeper:
         target = self._targets.get(folder)
         if target is None or not self.holds:
             return
-        wanted: dict[str, str] = {}
+        sizes: dict[str, int] = {}
         for name in names:
             place = place_of(name)
-            if place is not None and place.name not in self.kept and is_needed(self.holds, place):
-                wanted.setdefault(place.name, name)  # archives come before the pack that has replaced them
-        sizes = {name: size for name, given in wanted.items() if (size := self._link(folder, given, target, name)) >= 0}
+            if place is None:
+                continue
+            for other in [kept_name(hold.name, place.name) for hold in self.holds if needs(hold, place)]:
+                if other not in self.kept and other not in sizes and (path := _present(self._fs, folder, place, name)):
+                    sizes[other] = self._link(path, target, other)
         if sizes:
             self._fs.sync_folder(target)
             self._paths |= {name: f"{target}/{name}" for name in sizes}
@@ -99,8 +108,7 @@ class FileKeeper:
         A later file needs a higher one: after a step of the clock, or after a power cut has lost the newest file.
         """
         numbers = [passed_number(hold, queue) for hold in self.holds if queue in hold.passed]
-        places = [place_of(name) for name in list(self.kept)] if self.holds or self.kept else []
-        numbers += [place.number for place in places if place is not None and place.queue == queue]
+        numbers += [kept[1].number for name in list(self.kept) if (kept := kept_place(name)) and kept[1].queue == queue]
         return max(numbers, default=0)
 
     def try_links(self) -> None:
@@ -110,38 +118,46 @@ class FileKeeper:
             trial = f"{target}/trial"
             with suppress(FileNotFoundError):
                 self._fs.beneath.remove(trial)
-            file = self._fs.beneath.append(f"{trial}.1")
+            file = self._fs.beneath.append(f"{trial}.new")
             try:
-                self._fs.beneath.link(f"{trial}.1", trial)
+                self._fs.beneath.link(f"{trial}.new", trial)
             finally:
                 file.close()
-                remove_each(self._fs.beneath, target, ["trial", "trial.1"])
+                remove_each(self._fs.beneath, target, ["trial", "trial.new"])
+
+    def clear_for(self, holds: Iterable[Hold]) -> None:
+        """Remove the files that a former hold with the name of a new one has left, durably: it must not take them for
+        its own. Raises OSError if the system refuses it; raises JournalFailure.
+        """
+        self.prune(self.holds)
+        new = {hold.name for hold in holds} - {hold.name for hold in self.holds if hold.state is HoldState.ACTIVE}
+        for name in list(self.kept):
+            if name.partition(OF_HOLD)[0] in new:
+                raise OSError(errno.EBUSY, "a file of a former hold cannot be removed", self._paths[name])
 
     def save(self, holds: Iterable[Hold]) -> None:
         """Store the holds, durably. Raises OSError, and the file has the old ones then; raises JournalFailure."""
         replace_file(self._fs, self.path, encode(holds))
 
     def prune(self, holds: Iterable[Hold]) -> None:
-        """Remove the kept files that none of `holds` needs; these are durable. Files that the system refuses to remove
-        stay until the next call.
+        """Remove the kept files that none of `holds` needs, durably; the holds are durable. Files that the system
+        refuses to remove stay until the next call. Raises JournalFailure.
         """
+        folders = set()
         for name in list(self.kept):
-            place = place_of(name)
-            if place is not None and is_needed(holds, place):
+            if is_needed(holds, name):
                 continue
             folder, _, last = self._paths[name].rpartition("/")
             with suppress(OSError):
                 remove_each(self._fs.beneath, folder, [last])
                 self.kept.pop(name, None)
+                folders.add(folder)
+        for folder in sorted(folders):
+            self._fs.sync_folder(folder)
 
-    def _link(self, folder: str, name: str, target: str, kept_name: str) -> int:
-        """Give a file its second name, and sync the file. Return its size; -1 if there is no such file. A pack that
-        could not take the name of its archive is not kept in the place of that.
-        """
-        fs, other = self._fs.beneath, f"{target}/{kept_name}"
-        path = f"{folder}/{kept_name}" if is_there(fs, f"{folder}/{kept_name}") else f"{folder}/{name}"
-        if not is_there(fs, path):
-            return -1
+    def _link(self, path: str, target: str, name: str) -> int:
+        """Give a file a second name, and sync the file. Return its size. Raises OSError."""
+        fs, other = self._fs.beneath, f"{target}/{name}"
         try:
             fs.link(path, other)
         except FileExistsError:  # an earlier attempt has failed before its sync
@@ -180,11 +196,11 @@ class FileKeeper:
         except MISSING:
             return
         for name, regular in entries:
-            place = place_of(name) if regular else None
-            if place is None:
+            kept = kept_place(name) if regular else None
+            if kept is None:
                 continue
             path = f"{target}/{name}"
-            if any(self._is_same(path, f"{folder}/{name}") for folder in folders):
+            if any(self._is_same(path, f"{folder}/{kept[1].name}") for folder in folders):
                 self._fs.beneath.remove(path)
                 continue
             self._paths[name], self.kept[name] = path, self._fs.size(path)
@@ -201,3 +217,11 @@ class FileKeeper:
             fs.read(path, at, COMPARED_BYTES) == fs.read(other, at, COMPARED_BYTES)
             for at in range(0, size, COMPARED_BYTES)
         )
+
+
+def _present(fs: Fs, folder: str, place: FilePlace, name: str) -> str:
+    """Return the path of the file `name`; "" if there is none. A pack that could not take the name of its archive is
+    not kept in the place of that.
+    """
+    paths = [f"{folder}/{place.name}", f"{folder}/{name}"]
+    return next((path for path in paths if is_there(fs, path)), "")

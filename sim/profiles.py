@@ -91,6 +91,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     deletions: bool = False  # operators delete queues during purges, undos and puts
     full_queues: bool = False  # most queues have limits, and many items expire behind others
     slices: bool = False  # little is done in one step, and pipelines are long
+    holds: int = 0  # of a thousand requests: how many are about retention holds
     families: tuple[str, ...] = ()  # more fan-out, with limits of its own
     large_items: int = 60
     flagged: int = 0  # how many of a thousand items have flags, some like the numbers of transactions
@@ -520,6 +521,21 @@ PROFILES = {
             policies=("always",),
             clients=4,
         ),
+        structs.replace(PACKING, name="holds", holds=150, streams=300, operator=60, policies=("always", "1s", "os")),
+        structs.replace(
+            PACKING,
+            name="holds-faults",
+            holds=150,
+            streams=300,
+            operator=60,
+            accidents=(Accident.POWER, Accident.KILL, Accident.STOP),
+            full_disk=10,
+            short_write=4,
+            eio=8,
+            stuck_files=8,
+            cache_lies=True,
+        ),
+        Profile(name="jobs-holds", jobs=True, holds=150, clients=6, large_items=150),
         Profile(name="slices", slices=True, full_disk=10, operator=70, streams=300, large_items=120),
         Profile(name="hub-slices", hub=True, slices=True, policies=("always",), clients=4),
         Profile(name="hub-stopped", hub=True, stands_still=True, policies=("always",), clients=5),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from staniel.sim.history import STEPS, History, Outcome, SeedPlan
+from staniel.sim.holds import HoldJobRun, HoldQueueRun
 from staniel.sim.hub.delays import DelayRun
 from staniel.sim.hub.deletions import DeletionRun
 from staniel.sim.hub.equal import EqualRun
@@ -40,6 +41,8 @@ def history_of(seed_plan: SeedPlan) -> History:
         if profile.delayed:
             return DelayRun(seed_plan)
         return (UserRun if profile.users else LimitRun if profile.limits else HubRun)(seed_plan)
+    if seed_plan.profile.holds:
+        return HoldJobRun(seed_plan) if seed_plan.profile.jobs else HoldQueueRun(seed_plan)
     return JobRun(seed_plan) if seed_plan.profile.jobs else QueueRun(seed_plan)
 
 

@@ -25,6 +25,7 @@ class Kind(Enum):
     STOLEN = "a connection touched by what is not its own"
     LEAK = "kept for a client that is gone"
     RIGHTS = "served without the right to it"
+    HOLD = "a hold does not keep what it promises"
     LIMIT = "more than a limit allows"
     TOO_LONG = "a turn does more than its share"
     FALSE_ALARM = "a loss is reported that there was not"

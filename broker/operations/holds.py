@@ -30,6 +30,7 @@ from staniel.journal.holds import (
     HoldState,
     bytes_of,
     hold_error,
+    kept_place,
     move_error,
     place_of,
 )
@@ -97,6 +98,7 @@ class SaveHolds(CallbackTask):
     def work(self) -> None:
         if self._tries:
             self._keeper.try_links()
+            self._keeper.clear_for(self._holds)
         self._keeper.save(self._holds)
         self._keeper.prune(self._holds)
 
@@ -113,7 +115,7 @@ class Holds:
         self._waiting: deque[Asked] = deque()
         self._is_changing = False
         if self.keeper.damage:
-            hint = "there are no holds now; create them again: the files that were kept until now stay for them"
+            hint = "there are no holds now; create them again, which removes what was kept until now"
             report(Level.ERROR, "holds.damaged", file=self.keeper.path, why=self.keeper.damage, hint=hint)
 
     def __len__(self) -> int:
@@ -266,8 +268,8 @@ class Holds:
 
     def _sealed(self, queue: str) -> Collection[int]:
         """Return the numbers of the sealed files of a queue, kept ones included."""
-        places = [place_of(name) for name in list(self.keeper.kept)]
-        numbers = {place.number for place in places if place is not None and place.queue == queue}
+        kept = map(kept_place, list(self.keeper.kept))
+        numbers = {found[1].number for found in kept if found is not None and found[1].queue == queue}
         if queue == CMDLOG:
             return (
                 numbers | {segment.number for segment in self.cmdlog.sealed()} if self.cmdlog is not None else numbers

@@ -100,6 +100,13 @@ def test_sealed_files_of_every_format_are_kept_as_they_were_written() -> None:
     assert all(f"{number:05}".encode() in puts for number in range(30))
 
 
+def kept_for(world: World, name: str = "h") -> list[str]:
+    """The names of the files that are kept for a hold, in their order."""
+    return sorted(
+        file.removeprefix(f"{name}~") for file in world.broker.spool.keeper.kept if file.startswith(f"{name}~")
+    )
+
+
 def by_queue(files: dict[str, bytes]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name in files:
@@ -116,17 +123,16 @@ def test_a_move_gives_up_what_was_passed_and_no_more() -> None:
     for _ in range(2):
         turn_over(world, "q")
         turn_over(world, "mail")
-    kept = world.broker.spool.keeper.kept
-    names = sorted(name for name in kept if name.startswith("mail."))
+    names = [name for name in kept_for(world) if name.startswith("mail.")]
     status, view = asked(world, "POST", "/api/holds/h/move", {"passed": {"mail": names[1]}})
     assert status == 200 and view["passed"] == {"mail": names[1]}
-    assert not {*names[:2]} & {*kept} and {*names[2:]} <= {*kept}
-    of_q = sorted(name for name in kept if name.startswith("q."))
+    assert not {*names[:2]} & {*kept_for(world)} and {*names[2:]} <= {*kept_for(world)}
+    of_q = kept_for(world, "other")
     assert asked(world, "POST", "/api/holds/h/move", {"passed": {"q": of_q[-1]}})[0] == 200
-    assert {*of_q} <= {*kept}  # the other hold needs them
+    assert not {*of_q} & {*kept_for(world)} and kept_for(world, "other") == of_q
     assert asked(world, "DELETE", "/api/holds/other") == (200, {"dropped": "other"})
-    assert not {*of_q} & {*kept}
-    assert not [name for name, _ in world.disk.list("s/.staniel/kept") if name.startswith("q.")]
+    assert not kept_for(world, "other")
+    assert not [name for name, _ in world.disk.list("s/.staniel/kept") if "q." in name]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +152,7 @@ def test_a_move_to_elsewhere_is_refused(passed: dict[str, str], why: str) -> Non
     world = World(SMALL)
     create(world, queues=["mail"])
     turn_over(world, "mail")
-    names = sorted(world.broker.spool.keeper.kept)
+    names = kept_for(world)
     newest = max(name for name, _ in world.disk.list("s") if name.startswith("mail.1"))
     assert asked(world, "POST", "/api/holds/h/move", {"passed": {"mail": names[1]}})[0] == 200
     passed = {queue: {"NEWEST": newest, "FIRST": names[0]}.get(name, name) for queue, name in passed.items()}
@@ -206,7 +212,7 @@ def test_holds_and_kept_files_outlive_a_crash(how: Callable[[World], World]) -> 
     world = World(SMALL)
     create(world)
     turn_all_over(world)
-    before = {name: sealed(world.disk)[name] for name in world.broker.spool.keeper.kept}
+    before = {name: sealed(world.disk)[name] for name in kept_for(world)}
     passed = sorted(name for name in before if name.startswith("q."))[0]
     assert asked(world, "POST", "/api/holds/h/move", {"passed": {"q": passed}})[0] == 200
     del before[passed]
@@ -270,17 +276,47 @@ def test_files_that_cannot_be_kept_are_not_removed_until_they_can(queue: str) ->
     assert all(data.count(f"{number:05}".encode()) >= 3 for number in range(30))
 
 
-def test_a_damaged_file_of_holds_costs_the_holds_and_no_kept_file() -> None:
+def test_a_damaged_file_of_holds_costs_the_holds_and_its_bytes_are_saved() -> None:
     world = World(SMALL)
     create(world)
     turn_over(world, "q")
-    kept = dict(world.broker.spool.keeper.kept)
+    kept = kept_for(world)
     disk = world.disk.kill()
     disk.truncate("s/.staniel/holds", 20)
     again = World(SMALL, disk, world.now_ms + 1000)
     assert again.events.count("holds.damaged") == 1 and len(again.broker.file_holds) == 0
+    assert [name for name, _ in again.disk.list("s/.staniel/damaged")] == ["holds@0+20"]
+    assert kept_for(again) == kept  # until a hold is created
     create(again)
-    assert dict(again.broker.spool.keeper.kept) == kept
+    assert not kept_for(again)
+
+
+def test_a_later_hold_begins_with_the_pack_that_has_replaced_what_an_earlier_one_keeps() -> None:
+    world = World(SMALL)
+    create(world)
+    turn_over(world, "q")
+    create(world, "later")
+    earlier, later = read_holds(world.disk, "s")
+    files = [{file.name: file.path for file in files_to_read(world.disk, "s", hold)} for hold in (earlier, later)]
+    packs = {name for name, path in files[1].items() if name in files[0] and path != files[0][name]}
+    assert packs and not any(".staniel" in path for path in files[1].values())
+    before = {name: world.disk.read(path, 0, 1 << 20) for name, path in files[1].items()}
+    turn_over(world, "q")
+    after = {file.name: world.disk.read(file.path, 0, 1 << 20) for file in files_to_read(world.disk, "s", later)}
+    assert {name: after[name] for name in before} == before
+
+
+def test_a_hold_does_not_take_over_what_a_former_one_of_its_name_has_left() -> None:
+    world = World(SMALL)
+    create(world)
+    turn_over(world, "q")
+    names = kept_for(world)
+    world.disk.fail("remove", "h~q.", errno.EACCES, times=2 * len(names))
+    assert asked(world, "DELETE", "/api/holds/h")[0] == 200
+    status, reply = asked(world, "POST", "/api/holds", {"name": "h"})
+    assert status == 503 and "a former hold" in reply["error"]
+    create(world)
+    assert not kept_for(world)
 
 
 def test_a_client_that_is_gone_has_made_its_hold_all_the_same() -> None:

@@ -7,6 +7,7 @@ each one's bytes from the first look at it. A change that was asked for and not 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from random import Random
@@ -41,7 +42,7 @@ class HoldLedger:
         self._folders = ["s/.staniel/kept", f"{jobs}/.staniel-kept", "s", jobs]
         self.sure: dict[str, Hold] = {}  # answered, with what they have passed at least
         self._perhaps: dict[str, dict[str, str]] = {}  # what they may have passed: moves that were asked for
-        self._unsure: set[str] = set()  # holds that a request without an answer may have created or dropped
+        self._unsure: Counter[str] = Counter()  # how many requests without an answer may create or drop each hold
         self._owed: dict[str, Files] = {}  # by hold
         self._durable: set[tuple[str, str]] = set()
         self._current: Files = {}  # the current files of Kestrel's queues, at the last look
@@ -57,12 +58,11 @@ class HoldLedger:
         name, draw, holds = rng.choice(NAMES), rng.random(), world.broker.file_holds
         if name not in self.sure or draw < 0.1:
             queues, most = rng.choice(GLOBS), rng.choice(LIMITS)
-            if name not in self.sure:
-                self._unsure.add(name)
+            self._unsure[name] += 1
             self.log(f"hold {name} {queues} {most}")
             holds.create(name, queues, most, world.now_ms, partial(self._created, world, name))
         elif draw < 0.18:
-            self._unsure.add(name)
+            self._unsure[name] += 1
             self.log(f"drop {name}")
             holds.drop(name, partial(self._dropped, name))
         else:
@@ -92,10 +92,10 @@ class HoldLedger:
 
     def _created(self, world: World, name: str, refused: HoldRefused | None, now_ms: int) -> None:
         self.log(f"hold {name}: {refused.why if refused else 'created'}")
+        self._unsure[name] -= 1
         self._forgive()
         found = {hold.name: hold for hold in world.broker.file_holds.keeper.holds}
         if refused is None and name in found:
-            self._unsure.discard(name)
             if name not in self.sure or found[name].created_at_ms != self.sure[name].created_at_ms:
                 self._perhaps.pop(name, None)
             self.sure[name] = found[name]
@@ -114,9 +114,9 @@ class HoldLedger:
 
     def _dropped(self, name: str, refused: HoldRefused | None, now_ms: int) -> None:
         self.log(f"drop {name}: {refused.why if refused else 'dropped'}")
+        self._unsure[name] -= 1
         if refused is None:
             self._forget(name)
-            self._unsure.discard(name)
 
     def _forgive(self) -> None:
         """Forget the files that no hold needs any more: a later hold cannot ask for them."""
@@ -156,7 +156,7 @@ class HoldLedger:
         """Check what an accident has left. Raises Violation."""
         found = {hold.name: hold for hold in read_holds(disk, "s")}
         for name, hold in self.sure.items():
-            if name in self._unsure:
+            if self._unsure[name]:
                 continue
             if name not in found:
                 raise Violation(Kind.HOLD, f"the hold {name} is gone")
@@ -210,7 +210,7 @@ class HoldLedger:
     def _is_owed(self, hold_name: str, name: str) -> bool:
         hold, place = self.sure.get(hold_name), place_of(name)
         assert place is not None
-        if hold is None or hold_name in self._unsure:
+        if hold is None or self._unsure[hold_name]:
             return False
         return needs(hold, place) and place.number > self._perhaps_passed(hold, place.queue)
 
@@ -221,7 +221,7 @@ class HoldLedger:
     def _check_current(self, disk: Disk) -> None:
         """Check that what a current file of Kestrel's had is there: still, or in a sealed file."""
         for hold_name, hold in self.sure.items():
-            if hold_name in self._unsure:
+            if self._unsure[hold_name]:
                 continue
             files, _ = self._files(disk, hold_name)
             for queue, data in self._current.items():

@@ -7,7 +7,7 @@ before an item that would make the current one longer than allowed.
 from __future__ import annotations
 
 from staniel.journal.disk.fs import BROKEN_ERRNOS, FULL_ERRNOS, File
-from staniel.journal.disk.unsynced_names import last_held_number
+from staniel.journal.disk.unsynced_names import is_held, last_held_number
 from staniel.journal.group_commit import GroupCommit
 from staniel.journal.libkestrel.appender import Appender
 from staniel.journal.libkestrel.files import segment_name
@@ -90,12 +90,12 @@ class StreamWriter(Appender):
 
     def start(self, newest_number: int, now_ms: int) -> None:
         """Append to the newest segment, or create the first. `newest_number`: the highest number that a file has had.
-        A segment that a holder has passed gets no more items: a power cut may have lost the one after it. Raises
-        OSError.
+        With a retention hold, a segment of an earlier run gets no more items: its holder may have seen a later one,
+        which a crash has lost, and taken it for sealed. Raises OSError.
         """
-        held = last_held_number(self.segments.fs, self.queue)
-        self.newest_number = max(newest_number, held)
-        is_new = not self.segments.files or self.segments.files[-1].number <= held
+        fs = self.segments.fs
+        self.newest_number = max(newest_number, last_held_number(fs, self.queue))
+        is_new = not self.segments.files or is_held(fs, self.queue)
         if is_new:
             self.segments.files.append(self._next_segment(now_ms))
         current = self.segments.files[-1]

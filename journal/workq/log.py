@@ -12,7 +12,7 @@ from functools import partial
 
 from staniel.journal.disk.ballast import Ballast
 from staniel.journal.disk.fs import BROKEN_ERRNOS, FULL_ERRNOS, File, Fs
-from staniel.journal.disk.unsynced_names import NamedFile, last_held_number
+from staniel.journal.disk.unsynced_names import NamedFile, is_held, last_held_number
 from staniel.journal.group_commit import GroupCommit
 from staniel.journal.new_file import NewFile
 from staniel.journal.workq import files as workq_files
@@ -137,8 +137,8 @@ class CmdLog(JobJournal):
             self._open(number)
             self._planned_bytes = self.segment.size = self.file.size
             self._held_number = last_held_number(self.fs, workq_files.HELD_AS)
-            if number <= self._held_number:
-                # A holder has passed it, so it was sealed: a power cut has lost the one after it.
+            if is_held(self.fs, workq_files.HELD_AS):
+                # A holder may have seen a later segment, which a crash has lost, and taken this one for sealed.
                 self._begin_segment_now()
 
     def first_told(self, job: Job) -> int:

@@ -235,7 +235,7 @@ class Broker:
         self.watch = watch = Watch(spool, self.maintenance, syncs, self.timers, report)
         workq = self.workq if self.serves_jobs else None
         server = ServerReasons(self.status, self.counters, self.limits, self.wall, workq)
-        disk = DiskReasons(spool, watch, damages, self.last_backup, lambda: self.refused_removals)
+        disk = DiskReasons(spool, watch, damages, self.last_backup, self.file_holds, lambda: self.refused_removals)
         of_queues = QueueReasons(queues, watch, self.pauses)
         self.health = HealthCheck(self.config, self.status, server, disk, of_queues)
         self.health_log = HealthLog(self.health, report)
@@ -296,7 +296,7 @@ class Broker:
             # A server without an admin listener needs no sampler.
             from staniel.broker.admin.sampler import Sampler, ServerStates
 
-            states = ServerStates(self.spool, self.maintenance.memory, self.counters, self.health)
+            states = ServerStates(self.spool, self.maintenance.memory, self.counters, self.health, self.file_holds)
             self._sampler = Sampler(self.queues, self.watch, states, self.timers, self.client_events)
             self._sampler.begin_rounds(now_ms)
         return self._sampler

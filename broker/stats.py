@@ -21,6 +21,7 @@ from staniel.queues.registry import Alias, Queues
 
 if TYPE_CHECKING:
     from staniel.broker.jobs import JobService
+    from staniel.broker.operations.holds import Holds
     from staniel.broker.put_keys import PutKeys
     from staniel.journal.spool import Spool
     from staniel.queues.jobs.queue import JobQueue
@@ -113,6 +114,16 @@ def refusal_stats(
     yield "puts_repeated", keys.repeated
     for name, count in limits.counts.items():
         yield f"limit_{name}", count
+
+
+def hold_stats(holds: Holds, now_ms: int) -> Iterator[tuple[str, object]]:
+    """Yield the statistics of retention holds."""
+    yield "holds", len(holds)
+    yield "holds_dropped", holds.dropped_at_limit
+    for hold in holds.views(now_ms) if len(holds) else ():
+        yield f"hold_{hold.name}_state", hold.state.value
+        yield f"hold_{hold.name}_age_msec", hold.age_ms
+        yield f"hold_{hold.name}_bytes", hold.bytes
 
 
 def queue_stats(queue: Queue, spool: Spool, now_ms: int, dialect: Dialect) -> Iterator[tuple[str, object]]:

@@ -22,7 +22,7 @@ names.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import Enum
 from fnmatch import fnmatchcase
 
@@ -139,12 +139,6 @@ def is_needed(holds: Iterable[Hold], name: str) -> bool:
     return kept is not None and any(hold.name == kept[0] and needs(hold, kept[1]) for hold in holds)
 
 
-def bytes_of(hold: Hold, kept: Mapping[str, int]) -> tuple[int, int]:
-    """Return how many kept files, and bytes in them, a hold needs. `kept`: the size of each kept file."""
-    sizes = [size for name, size in kept.items() if is_needed((hold,), name)]
-    return len(sizes), sum(sizes)
-
-
 def hold_error(name: str, queues: Collection[str], max_bytes: int) -> str:
     """Return why a hold cannot be created with these values; "" if it can."""
     if HOLD_NAME.fullmatch(name) is None:
@@ -158,9 +152,9 @@ def hold_error(name: str, queues: Collection[str], max_bytes: int) -> str:
     return ""
 
 
-def move_error(hold: Hold, passed: Mapping[str, str], known: Mapping[str, Collection[int]]) -> str:
-    """Return why the hold cannot move to `passed`; "" if it can. `known`: the numbers of the sealed files of each
-    queue, kept ones included.
+def move_error(hold: Hold, passed: Mapping[str, str], is_sealed: Callable[[FilePlace], bool]) -> str:
+    """Return why the hold cannot move to `passed`; "" if it can. `is_sealed` tells whether there is such a sealed file,
+    in its place or kept for the hold.
     """
     if hold.state is not HoldState.ACTIVE:
         return f"the hold {hold.name} was dropped: {hold.why}"
@@ -173,7 +167,7 @@ def move_error(hold: Hold, passed: Mapping[str, str], known: Mapping[str, Collec
         before = passed_number(hold, queue)
         if place.number < before:
             return f"{queue}: {name} is before {hold.passed[queue]}, and a hold never moves back"
-        if place.number != before and place.number not in known.get(queue, ()):
+        if place.number != before and not is_sealed(place):
             return f"{queue}: there is no sealed file {name}"
     return ""
 

@@ -59,7 +59,11 @@ class FileKeeper:
         self.holds: tuple[Hold, ...] = ()
         self.kept: dict[str, int] = {}
         """The size of each kept file, by name."""
+        self.sizes: dict[str, dict[str, int]] = {}
+        """The same by hold."""
         self._paths: dict[str, str] = {}
+        self._last_numbers: dict[str, int] = {}
+        """The highest number of a file that was kept in this run, by queue."""
         self.damage = ""
         """Why the file with the holds could not be used, and where a copy of it is; "" if it could."""
 
@@ -96,8 +100,8 @@ class FileKeeper:
                     sizes[other] = self._link(path, target, other)
         if sizes:
             self._fs.sync_folder(target)
-            self._paths |= {name: f"{target}/{name}" for name in sizes}
-            self.kept |= sizes
+            for name, size in sizes.items():
+                self._note(target, name, size)
 
     def is_held(self, queue: str) -> bool:
         """Tell whether an active hold is about the files of `queue`."""
@@ -108,8 +112,16 @@ class FileKeeper:
         A later file needs a higher one: after a step of the clock, or after a power cut has lost the newest file.
         """
         numbers = [passed_number(hold, queue) for hold in self.holds if queue in hold.passed]
-        numbers += [kept[1].number for name in list(self.kept) if (kept := kept_place(name)) and kept[1].queue == queue]
-        return max(numbers, default=0)
+        return max([self._last_numbers.get(queue, 0), *numbers])
+
+    def has_kept(self, queue: str) -> bool:
+        """Tell whether a file of `queue` was kept in this run."""
+        return queue in self._last_numbers
+
+    def totals(self, hold: str) -> tuple[int, int]:
+        """Return how many files are kept for a hold, and their bytes."""
+        sizes = list(self.sizes.get(hold, {}).values())
+        return len(sizes), sum(sizes)
 
     def try_links(self) -> None:
         """Check that files can be kept. Raises OSError if the file system has no hard links; raises JournalFailure."""
@@ -151,9 +163,18 @@ class FileKeeper:
             with suppress(OSError):
                 remove_each(self._fs.beneath, folder, [last])
                 self.kept.pop(name, None)
+                self.sizes.get(name.partition(OF_HOLD)[0], {}).pop(name, None)
                 folders.add(folder)
         for folder in sorted(folders):
             self._fs.sync_folder(folder)
+
+    def _note(self, target: str, name: str, size: int) -> None:
+        kept = kept_place(name)
+        assert kept is not None
+        hold, place = kept
+        self._paths[name], self.kept[name] = f"{target}/{name}", size
+        self.sizes.setdefault(hold, {})[name] = size
+        self._last_numbers[place.queue] = max(place.number, self._last_numbers.get(place.queue, 0))
 
     def _link(self, path: str, target: str, name: str) -> int:
         """Give a file a second name, and sync the file. Return its size. Raises OSError."""
@@ -203,7 +224,7 @@ class FileKeeper:
             if any(self._is_same(path, f"{folder}/{kept[1].name}") for folder in folders):
                 self._fs.beneath.remove(path)
                 continue
-            self._paths[name], self.kept[name] = path, self._fs.size(path)
+            self._note(target, name, self._fs.size(path))
         self._fs.sync_folder(target)
 
     def _is_same(self, path: str, other: str) -> bool:

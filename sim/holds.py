@@ -15,6 +15,7 @@ from typing import Any
 
 from staniel.broker.operations.holds import HoldRefused
 from staniel.journal.disk.fs import is_there
+from staniel.journal.disk.quarantine import UNDECODABLE
 from staniel.journal.holds import CMDLOG, Hold, HoldState, holds_queue, needs, place_of, read_holds
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.sim.disk.disk import Disk
@@ -154,7 +155,7 @@ class HoldLedger:
 
     def look_after(self, disk: Disk, *, is_power: bool) -> None:
         """Check what an accident has left. Raises Violation."""
-        found = {hold.name: hold for hold in read_holds(disk, "s")}
+        found = {hold.name: hold for hold in _holds_of(disk)}
         for name, hold in self.sure.items():
             if self._unsure[name]:
                 continue
@@ -179,7 +180,7 @@ class HoldLedger:
     def go_on(self, disk: Disk) -> None:
         """Go on from what an accident has left."""
         self._began = dict.fromkeys(NAMES, -1)
-        self.sure = {hold.name: hold for hold in read_holds(disk, "s") if hold.state is HoldState.ACTIVE}
+        self.sure = {hold.name: hold for hold in _holds_of(disk) if hold.state is HoldState.ACTIVE}
         self._unsure.clear()
         self._perhaps.clear()
         self._over.clear()
@@ -239,7 +240,7 @@ class HoldLedger:
 
     def _note_limits(self, world: World) -> None:
         """Note which holds the server has dropped at their limits. Raises Violation."""
-        for hold in read_holds(world.disk, "s"):
+        for hold in _holds_of(world.disk):
             if hold.state is HoldState.DROPPED and hold.name in self.sure:
                 if not hold.max_bytes:
                     raise Violation(Kind.HOLD, f"the hold {hold.name} without a limit was dropped: {hold.why}")
@@ -282,6 +283,13 @@ class HoldLedger:
             return False
         numbers = [other.number for other in map(place_of, files) if other is not None and other.queue == place.queue]
         return place.number == max(numbers)
+
+
+def _holds_of(disk: Disk) -> list[Hold]:
+    try:
+        return read_holds(disk, "s")
+    except UNDECODABLE as error:
+        raise Violation(Kind.HOLD, f"the file with the holds is damaged: {error}") from error
 
 
 def _read(disk: Disk, path: str) -> bytes:

@@ -17,6 +17,7 @@ from staniel.broker.config.values import format_duration
 from staniel.broker.counters import ServerCounters
 from staniel.broker.events import DamageWatch
 from staniel.broker.limits_reached import LimitsReached
+from staniel.broker.operations.holds import Holds, HoldView, is_active
 from staniel.broker.operations.pauses import Pauses
 from staniel.broker.status import ServerStatus, StatusControl
 from staniel.broker.users import is_unguarded
@@ -133,14 +134,40 @@ class DiskReasons:
         watch: Watch,
         damages: DamageWatch,
         last_backup: LastBackup,
+        holds: Holds,
         refused_removals: Callable[[], int],
     ) -> None:
         self.file_systems: dict[str, FileSystemFlaw] = {}
         self._spool, self._watch, self._damages, self._last_backup = spool, watch, damages, last_backup
+        self._holds = holds
         self._refused_removals = refused_removals
 
     def reasons(self, config: Config, now_ms: int) -> list[HealthReason]:
-        return [*self._of_disk(config), *self._of_copies(now_ms), *self._of_backup(config, now_ms)]
+        return [
+            *self._of_disk(config),
+            *self._of_copies(now_ms),
+            *self._of_backup(config, now_ms),
+            *self._of_holds(now_ms),
+        ]
+
+    def _of_holds(self, now_ms: int) -> list[HealthReason]:
+        """Return the reasons about retention holds that were dropped at their limits, or are near them."""
+        holds = self._holds.views(now_ms) if len(self._holds) else []
+        dropped = [hold for hold in holds if not is_active(hold)]
+        filling = [hold for hold in holds if hold.bytes > FILLING_PART * hold.max_bytes > 0]
+        reasons = []
+        if dropped:
+            text = f"the hold {dropped[0].name} was dropped{_more(dropped)}: {dropped[0].why}"
+            mend = "its holder has missed files: let it begin again, with a larger limit, or: "
+            mend += f"staniel hold drop {quote(dropped[0].name)}"
+            reasons.append(HealthReason(ReasonName.HOLD_DROPPED, Severity.WARNING, text, mend, len(dropped)))
+        if filling:
+            hold = filling[0]
+            text = f"the hold {hold.name} keeps {hold.bytes:,} of at most {hold.max_bytes:,} bytes{_more(filling)}"
+            text += f", and last moved {hold.age_ms // 60_000} minutes ago"
+            mend = "start its holder, or raise its limit, before it is dropped: staniel hold list"
+            reasons.append(HealthReason(ReasonName.HOLD_FILLING, Severity.WARNING, text, mend, len(filling)))
+        return reasons
 
     def _of_disk(self, config: Config) -> list[HealthReason]:
         spool, group, fs = self._spool, self._spool.group, self._spool.fs
@@ -369,6 +396,10 @@ def mend_of(reason: ReasonName, names: list[str]) -> str:
     if reason is ReasonName.DEAD_LETTERS:
         return f"mend the workers, then: staniel redrive {words}"
     return f"staniel resume {words}"
+
+
+def _more(holds: list[HoldView]) -> str:
+    return f" (and {len(holds) - 1} more)" if len(holds) > 1 else ""
 
 
 def _names(names: list[str]) -> str:

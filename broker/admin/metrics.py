@@ -6,7 +6,7 @@ up under `queue=""`, so that sums over all series stay right.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
 
 from staniel.broker.admin.process import ProcessFigures
@@ -17,6 +17,7 @@ from staniel.broker.counters import ServerCounters
 from staniel.broker.figures import METRIC_PREFIX, METRICS, QueueLook
 from staniel.broker.latencies import Histogram, Latencies
 from staniel.broker.limits_reached import LimitsReached
+from staniel.broker.operations.holds import Holds, HoldView, is_active
 from staniel.broker.operations.pauses import Pauses
 from staniel.broker.put_keys import PutKeys
 from staniel.broker.users import Logins
@@ -255,6 +256,24 @@ def of_backup(age_ms: int | None) -> list[Sample]:
         return []
     about = "Since the last backup that the server has been told of."
     return [("staniel_backup_age_seconds", MetricKind.GAUGE, about, age_ms / 1000)]
+
+
+def of_holds(holds: Holds, now_ms: int) -> Iterator[str]:
+    """Yield the metrics of retention holds, with the label `hold`, and how many were dropped at their limits."""
+    views = holds.views(now_ms)
+    values: tuple[tuple[str, str, Callable[[HoldView], float]], ...] = (
+        ("staniel_hold_active", "1, or 0 once the hold was dropped at its limit.", lambda hold: int(is_active(hold))),
+        ("staniel_hold_age_seconds", "Since the hold was created or last moved.", lambda hold: hold.age_ms / 1000),
+        ("staniel_hold_bytes", "In files that are kept for the hold.", lambda hold: hold.bytes),
+        ("staniel_hold_bytes_max", "The limit of the hold; 0: none.", lambda hold: hold.max_bytes),
+        ("staniel_hold_files", "Files that are kept for the hold.", lambda hold: hold.files),
+    )
+    for name, about, value in values if views else ():
+        rows = [f'{name}{{hold="{escape_label(hold.name)}"}} {value(hold)}\n' for hold in views]
+        yield head(name, MetricKind.GAUGE, about) + "".join(rows)
+    name = "staniel_holds_dropped_total"
+    yield head(name, MetricKind.COUNTER, "Retention holds that were dropped at their limits.")
+    yield f"{name} {holds.dropped_at_limit}\n"
 
 
 def of_jobs(view: ServerView) -> list[Sample]:

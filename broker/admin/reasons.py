@@ -50,6 +50,8 @@ class ReasonName(Enum):
     READ_KEPT = "read_kept"
     REMOVALS_REFUSED = "removals_refused"
     BACKUP_OLD = "backup_old"
+    HOLD_DROPPED = "hold_dropped"
+    HOLD_FILLING = "hold_filling"
     # of a member of a cluster
     NOT_LEADER = "not_leader"
     SET_TOO_SMALL = "set_too_small"

@@ -28,6 +28,7 @@ from staniel.broker.events import RateLimitedSink
 from staniel.broker.failures import report_failure
 from staniel.broker.figures import QueueLook, QueueRow, queue_row
 from staniel.broker.maintenance.memory import MemoryBudget
+from staniel.broker.operations.holds import HoldFigure, Holds
 from staniel.broker.share import Share
 from staniel.broker.timers import Timers
 from staniel.journal.spool import Spool
@@ -68,10 +69,11 @@ class QueueSums(Struct):
 
 
 class DiskView(Struct, frozen=True):
-    """The spool's disk; the free space in steps of a MB."""
+    """The spool's disk; the free space in steps of a MB. `holds`: the retention holds."""
 
     free_bytes: int
     bytes: int
+    holds: list[HoldFigure] = []
 
 
 class LoadView(Struct, frozen=True):
@@ -98,14 +100,17 @@ class ServerState(Struct, frozen=True):
 class ServerStates:
     """The server's own state, computed at most once in STATE_MS for all pages."""
 
-    def __init__(self, spool: Spool, memory: MemoryBudget, counters: ServerCounters, health: HealthCheck) -> None:
+    def __init__(
+        self, spool: Spool, memory: MemoryBudget, counters: ServerCounters, health: HealthCheck, holds: Holds
+    ) -> None:
+        self._holds = holds
         self.spool, self._memory, self._counters, self._health = spool, memory, counters, health
         self._last: ServerState | None = None
 
     def state(self, totals: QueueSums, now_ms: int) -> ServerState:
         if self._last is None or not 0 <= now_ms - self._last.at_ms < STATE_MS:
             free, total = self.spool.fs.free_bytes(self.spool.folder)
-            disk = DiskView(free - free % DISK_STEP_BYTES, total)
+            disk = DiskView(free - free % DISK_STEP_BYTES, total, self._holds.figures())
             memory, synced_ms = self._memory, self.spool.group.synced_ms
             load = LoadView(self._counters.curr_connections, memory.used_bytes, memory.limit_bytes, synced_ms)
             self._last = ServerState(now_ms, self._health.check(now_ms), totals, disk, load)

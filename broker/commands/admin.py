@@ -69,6 +69,7 @@ def server_stats(session: Session, totals: stats.QueueTotals, now_ms: int) -> It
     unreadable = len(broker.queues.blocked) + totals.unreadable
     keys, limits = broker.put_keys, broker.limits
     yield from stats.refusal_stats(len(broker.pauses), unreadable, broker.logins, counters, keys, limits)
+    yield from stats.hold_stats(broker.file_holds, now_ms)
     if broker.serves_jobs:
         yield "unreadable_command_logs", int(bool(broker.workq.trouble))
 

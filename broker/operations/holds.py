@@ -13,7 +13,7 @@ dropped by its holder, which must learn that files are missing.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -26,11 +26,11 @@ from staniel.journal.disk.refusals import described, remedy_in_service
 from staniel.journal.holds import (
     CMDLOG,
     HOLDS_MAX,
+    FilePlace,
     Hold,
     HoldState,
-    bytes_of,
     hold_error,
-    kept_place,
+    kept_name,
     move_error,
     place_of,
 )
@@ -75,6 +75,16 @@ class HoldView(Struct, frozen=True):
 Change = Callable[[tuple[Hold, ...]], tuple[Hold, ...]]
 """A change of the holds. Raises HoldRefused."""
 Then = Callable[[HoldRefused | None, int], None]
+
+
+class HoldFigure(Struct, frozen=True):
+    """A hold in one line, for displays: see HoldView. Times are the wall clock's."""
+
+    name: str
+    state: HoldState
+    bytes: int
+    max_bytes: int
+    moved_ms: int
 
 
 class Asked(NamedTuple):
@@ -133,10 +143,9 @@ class Holds:
 
     def views(self, now_ms: int) -> list[HoldView]:
         """Return all holds by name."""
-        kept = dict(self.keeper.kept)
         views = []
         for hold in sorted(self.keeper.holds, key=lambda hold: hold.name):
-            files, size = bytes_of(hold, kept)
+            files, size = self.keeper.totals(hold.name)
             age_ms = max(0, now_ms - self._calendar.moment_ms(hold.moved_at_ms, now_ms))
             views.append(
                 HoldView(
@@ -153,6 +162,13 @@ class Holds:
                 )
             )
         return views
+
+    def figures(self) -> list[HoldFigure]:
+        """Return all holds by name, as displays show them."""
+        return [
+            HoldFigure(hold.name, hold.state, self.keeper.totals(hold.name)[1], hold.max_bytes, hold.moved_at_ms)
+            for hold in sorted(self.keeper.holds, key=lambda hold: hold.name)
+        ]
 
     def create(self, name: str, queues: list[str], max_bytes: int, now_ms: int, then: Then) -> None:
         """Create a hold. The same again changes nothing, but another limit replaces that of the hold. A dropped hold
@@ -179,7 +195,7 @@ class Holds:
 
         def change(holds: tuple[Hold, ...]) -> tuple[Hold, ...]:
             hold = _find(holds, name)
-            if why := move_error(hold, passed, {queue: self._sealed(queue) for queue in passed}):
+            if why := move_error(hold, passed, partial(self._is_sealed, hold)):
                 raise HoldRefused(409, why)
             named = {queue: place.name for queue, file in passed.items() if (place := place_of(file)) is not None}
             earlier = {queue: file for queue, file in hold.passed.items() if queue in passed or self._has_files(queue)}
@@ -201,8 +217,11 @@ class Holds:
         """Drop the holds whose files exceed their limits. Called each second."""
         if self._is_changing:
             return
-        kept = dict(self.keeper.kept)
-        over = {hold.name: size for hold in self.keeper.holds if 0 < hold.max_bytes < (size := bytes_of(hold, kept)[1])}
+        over = {
+            hold.name: size
+            for hold in self.keeper.holds
+            if 0 < hold.max_bytes < (size := self.keeper.totals(hold.name)[1])
+        }
         if not over:
             return
 
@@ -266,28 +285,31 @@ class Holds:
             asked.then(HoldRefused(503, f"{why}; {remedy_in_service(error, REMEDY)}"), now_ms)
         self._begin_next(now_ms)
 
-    def _sealed(self, queue: str) -> Collection[int]:
-        """Return the numbers of the sealed files of a queue, kept ones included."""
-        kept = map(kept_place, list(self.keeper.kept))
-        numbers = {found[1].number for found in kept if found is not None and found[1].queue == queue}
-        if queue == CMDLOG:
-            return (
-                numbers | {segment.number for segment in self.cmdlog.sealed()} if self.cmdlog is not None else numbers
-            )
-        family = self._spool.streams.families.get(queue)
+    def _is_sealed(self, hold: Hold, place: FilePlace) -> bool:
+        """Tell whether there is such a sealed file: kept for the hold, or in its place."""
+        if kept_name(hold.name, place.name) in self.keeper.kept:
+            return True
+        if place.queue == CMDLOG:
+            sealed = self.cmdlog.sealed() if self.cmdlog is not None else []
+            return any(segment.number == place.number for segment in sealed)
+        family = self._spool.streams.families.get(place.queue)
         if family is not None:
             newest = family.writer.next_item()[0]
-            return numbers | {segment.number for segment in family.segments.files if segment.number < newest}
-        journal = served.journal if (served := self._queues.find(queue)) is not None else None
-        if isinstance(journal, Log):
-            numbers |= {segment.number for segment in journal.segments.sealed}
-        return numbers
+            return any(segment.number == place.number < newest for segment in family.segments.files)
+        queue = self._queues.find(place.queue)
+        if queue is None or not isinstance(queue.journal, Log):
+            return False
+        return any(segment.number == place.number for segment in queue.journal.segments.sealed)
 
     def _has_files(self, queue: str) -> bool:
         """Tell whether `queue` has files, or may have some that are not served."""
         name = family_of(queue)
         is_there = queue == CMDLOG or name in self._spool.streams.families or self._queues.find(queue) is not None
-        return is_there or name in self._queues.blocked or queue in self._queues.blocked or bool(self._sealed(queue))
+        return is_there or name in self._queues.blocked or queue in self._queues.blocked or self.keeper.has_kept(queue)
+
+
+def is_active(hold: HoldView | HoldFigure) -> bool:
+    return hold.state is HoldState.ACTIVE
 
 
 def _find(holds: tuple[Hold, ...], name: str) -> Hold:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 HELD_BACK, SILENT = 3, 4  # exit codes; click's are 1 and 2
 CHANGING = "Queues: what moves or removes items"
 GROUPS: dict[str, tuple[str, ...]] = {
-    "A server": ("serve", "ping", "health", "status", "clients", "audit", "operations", "reload", "stop"),
+    "A server": ("serve", "ping", "health", "status", "clients", "audit", "operations", "hold", "reload", "stop"),
     "Queues": ("top", "queues", "peek", "find", "open", "put", "get", "pause", "resume"),
     CHANGING: (),  # those of changing.py
     "Programs": ("work",),
@@ -37,6 +37,7 @@ COMMANDS = {  # by name: the module of this folder that is loaded for it, and it
     "config": ("config", "config"),
     "find": ("finding", "find"),
     "handover": ("cluster", "handover"),
+    "hold": ("holds", "hold"),
     "journal": ("journal", "journal"),
     "operations": ("operations", "operations"),
     "restore": ("backup", "restore"),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.process import STANIEL, Server, running
+from tests.support.process import STANIEL, Server, running, until
 from tests.support.wire import Wire
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,7 +56,7 @@ class Stage:
     def run(self, words: list[str]) -> subprocess.CompletedProcess[str]:
         words = [self.names.get(word, word) for word in words]
         of_server = [] if words[0] == "journal" else ["--spool", str(self.server.spool)]
-        command = [*words, *of_server, *(["--yes"] if words[0] in ASKS else [])]
+        command = [*words, *of_server, *(["--yes"] if words[0] in ASKS or words[:2] == ["hold", "drop"] else [])]
         return subprocess.run([*STANIEL, *command], capture_output=True, text=True, timeout=60)
 
     def reasons(self) -> set[str]:
@@ -102,6 +102,15 @@ def held(stage: Stage, wire: Wire) -> None:
     assert wire.get("jobs/open") == b"0"
 
 
+def hold_dropped(stage: Stage, wire: Wire) -> None:
+    """A hold with a limit of one byte, and a queue whose file was removed."""
+    stage.names |= {"HOLD": "archive", "GLOB": "*", "BYTES": "1000000"}
+    assert stage.run(["hold", "create", "archive", "--max-bytes", "1"]).returncode == 0
+    wire.put("jobs", b"1")
+    assert wire.ask(b"delete jobs") == b"DELETED"
+    until(lambda: "hold_dropped" in stage.reasons())
+
+
 TROUBLES: dict[str, tuple[Callable[[Stage, Wire], None], str]] = {
     "StanielNotReady": (refusing, "status"),
     "StanielDiskFillsUp": (held, ""),
@@ -110,6 +119,7 @@ TROUBLES: dict[str, tuple[Callable[[Stage, Wire], None], str]] = {
     "StanielWarnings": (held, ""),
     "StanielCertificateExpires": (held, ""),
     "StanielBackupOld": (not_backed_up, "backup_old"),
+    "StanielHoldDropped": (hold_dropped, "hold_dropped"),
     "StanielQueuesPaused": (paused, "queues_paused"),
     "StanielQueueFull": (filled, "queue_full"),
     "StanielQueueFills": (filled, ""),

@@ -15,6 +15,7 @@ from staniel.sim.history import SeedPlan
 from staniel.sim.mutants.clocks import MUTANTS as OF_CLOCKS
 from staniel.sim.mutants.delays import MUTANTS as OF_DELAYS
 from staniel.sim.mutants.equal import MUTANTS as OF_EQUAL_ITEMS
+from staniel.sim.mutants.holds import MUTANTS as OF_HOLDS
 from staniel.sim.mutants.hub import MUTANTS as OF_HUBS
 from staniel.sim.mutants.ids import MUTANTS as OF_IDS
 from staniel.sim.mutants.jobs import MUTANTS as OF_JOBS
@@ -122,7 +123,9 @@ NO_MUTANT = re.compile(r"\b(Type|Attribute|Name|Import)Error\(")
 """A mutant that calls something by an old name breaks the server off, and not the rule."""
 assert OF_JOBS is OF_HUBS is OF_STREAMS is OF_PACKS is OF_REDO is OF_SETTINGS is OF_SYNCS is OF_TRANSFERS
 assert OF_TRANSFERS is OF_UNDO is OF_LIMITS is OF_USERS is OF_STARTS is OF_EQUAL_ITEMS is OF_CLOCKS
-assert OF_CLOCKS is OF_DELAYS is OF_IDS is OF_KEYS is OF_REDRIVES is OF_SEVERAL is MUTANTS  # each file adds its own
+assert (
+    OF_CLOCKS is OF_DELAYS is OF_HOLDS is OF_IDS is OF_KEYS is OF_REDRIVES is OF_SEVERAL is MUTANTS
+)  # each file adds its own
 
 
 @pytest.mark.parametrize("what", [what for what in MUTANTS if what not in TRACED])

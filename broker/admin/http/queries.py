@@ -264,6 +264,7 @@ def server_metrics(exchange: Exchange, now_ms: int) -> bytes:
     text = [
         *metrics.lines_of(first),
         *metrics.health_reasons(health, broker.health.queues.names_by_reason()),
+        *metrics.of_holds(broker.file_holds, now_ms),
         *metrics.limits_reached(broker.limits, broker.counters, broker.put_keys),
         *metrics.build_info(view),
         *metrics.lines_of(last),

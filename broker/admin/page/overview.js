@@ -421,10 +421,11 @@ export function overview() {
     onclick: () => { keep.filter = key; chips.forEach((chip) => chip.setAttribute('aria-pressed', String(chip.dataset.filter === key))); table.sort(true); table.paint(); },
   }, label, h('span', { class: 'n' })));
   const tools = h('div', { class: 'tools', role: 'toolbar', 'aria-label': 'Filter' }, input, h('div', { class: 'filters' }, chips), h('span', { class: 'end' }, table.order));
+  const holds = h('p', { class: 'small muted', id: 'holds', hidden: true });
   const band = h('div', { class: 'band dim' }, h('dl', { class: 'figs' }, Object.values(figures).map((each) => each.element)), chart.element);
   const section = h('section', { class: 'dim', 'aria-label': 'Queues' }, tools, table.element, table.none);
   const empty = emptyBox();
-  const element = h('div', null, h('h1', { class: 'sr' }, 'Queues'), health.element, cluster.element, band, section, empty, foot());
+  const element = h('div', null, h('h1', { class: 'sr' }, 'Queues'), health.element, cluster.element, band, holds, section, empty, foot());
   const paint = () => table.paint();
 
   function figuresNow() {
@@ -440,6 +441,9 @@ export function overview() {
     setFigure(figures.waiters, f.count(totals.waiters), '');
     setFigure(figures.unsynced, shownBytes(totals.unsynced_bytes), totals.unsynced_bytes ? '' : 'all on the disk');
     setFigure(figures.journals, shownBytes(totals.journal_bytes), store.disk ? `${f.bytes(store.disk.free_bytes)} free` : '', server?.is_full ? 'bad' : '');
+    const held = store.disk?.holds || [];
+    setText(holds, held.length ? `Holds: ${held.map((each) => (each.state === 'active' ? `${each.name} keeps ${shownBytes(each.bytes)}, moved ${f.duration(now() - each.moved_ms)} ago` : `${each.name} was dropped`)).join('; ')}` : '');
+    holds.hidden = !held.length;
   }
 
   return {

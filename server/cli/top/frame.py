@@ -12,6 +12,7 @@ from rich.text import Text
 
 from staniel.broker.admin.reasons import Severity
 from staniel.broker.figures import QueueRow
+from staniel.broker.operations.holds import HoldFigure, is_active
 from staniel.server.cli.top.model import COLUMNS, Column, LinkState, TopModel, rate_text
 from staniel.server.text import counted, human_duration, human_size, printable
 
@@ -104,8 +105,15 @@ def _header(model: TopModel, where: str, now_ms: int, width: int) -> list[Text]:
         parts.append(f"memory {human_size(load.memory_bytes)} of {human_size(load.memory_bytes_max)}")
     if disk is not None:
         parts.append(f"disk {human_size(disk.free_bytes)} free of {human_size(disk.bytes)}")
+        parts += [_hold(hold, now_ms) for hold in disk.holds]
     lines.append(_fitted(parts, width))
     return [title, *lines]
+
+
+def _hold(hold: HoldFigure, now_ms: int) -> str:
+    if not is_active(hold):
+        return f"hold {printable(hold.name)} DROPPED"
+    return f"hold {printable(hold.name)} {human_size(hold.bytes)}, {human_duration(max(0, now_ms - hold.moved_ms))}"
 
 
 def _fitted(parts: list[str], width: int) -> Text:

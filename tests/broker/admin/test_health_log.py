@@ -18,6 +18,7 @@ from staniel.broker.admin.watch import ROUND_MS, SYNC_HANGS_MS, Watch
 from staniel.broker.broker import Broker
 from staniel.broker.wall_clock import WallClock
 from staniel.journal.group_commit import GroupCommit
+from staniel.journal.holds import Hold, HoldState
 from tests.support.world import World
 
 # The server ends with these, and looks at nothing any more: events of its end tell them (docs/events.md).
@@ -29,6 +30,13 @@ Holds = Callable[[World], AbstractContextManager[Any]]
 def changed(owner: Any, name: str, value: object) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, name, value)
+        yield
+
+
+@contextmanager
+def has_hold(world: World, hold: Hold, size: int = 0) -> Iterator[None]:
+    keeper = world.broker.spool.keeper
+    with changed(keeper, "holds", (hold,)), changed(keeper, "sizes", {hold.name: {"h~q.1": size}}):
         yield
 
 
@@ -120,6 +128,10 @@ HELD: dict[ReasonName, Holds] = {
             ReasonName.ETCD_RESTORED,
         )
     },
+    ReasonName.HOLD_DROPPED: lambda world: has_hold(
+        world, Hold("h", ["*"], 9, 0, 0, state=HoldState.DROPPED, why="it was full")
+    ),
+    ReasonName.HOLD_FILLING: lambda world: has_hold(world, Hold("h", ["*"], 100, 0, 0), 95),
     ReasonName.BACKUP_OLD: lambda world: changed(LastBackup, "is_old", lambda last, now_ms, age_ms_max: True),
 }
 

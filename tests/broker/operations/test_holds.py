@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from staniel.broker.broker import LOOK_MS
 from staniel.journal.holds import files_to_read, place_of, read_holds
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Crash
+from tests.broker.admin.test_health import scraped
 from tests.broker.operations.test_undo import Admin, asked
 from tests.support.job_world import job_id
 from tests.support.streams import settle
@@ -317,6 +319,38 @@ def test_a_hold_does_not_take_over_what_a_former_one_of_its_name_has_left() -> N
     assert status == 503 and "a former hold" in reply["error"]
     create(world)
     assert not kept_for(world)
+
+
+def test_stats_metrics_and_displays_have_the_age_and_the_bytes_of_each_hold() -> None:
+    world = World(SMALL)
+    create(world, "archive", max_bytes=100_000)
+    turn_over(world, "q")
+    world.now_ms += 60_000
+    size = sum(world.broker.spool.keeper.kept.values())
+    said = world.client().says("stats").hears()
+    assert "STAT holds 1 STAT holds_dropped 0 STAT hold_archive_state active STAT hold_archive_age_msec 6" in said
+    assert f"STAT hold_archive_bytes {size} " in said and size > 2000
+    text = scraped(world).decode()
+    assert f'staniel_hold_bytes{{hold="archive"}} {size}\n' in text and "staniel_holds_dropped_total 0\n" in text
+    assert re.search(r'staniel_hold_age_seconds{hold="archive"} 6\d', text)
+    assert 'staniel_hold_active{hold="archive"} 1\n' in text and 'hold_bytes_max{hold="archive"} 100000\n' in text
+    (figure,) = world.broker.sampler(world.now_ms).state(world.now_ms).disk.holds
+    assert (figure.name, figure.bytes, figure.max_bytes) == ("archive", size, 100_000)
+
+
+def test_health_names_a_hold_near_its_limit_and_one_that_was_dropped() -> None:
+    world = World(SMALL)
+    create(world)
+    turn_over(world, "q")
+    size = sum(world.broker.spool.keeper.kept.values())
+    create(world, max_bytes=size + 10)
+    told = {reason.name.value: reason for reason in world.broker.health.check(world.now_ms).reasons}
+    assert f"the hold h keeps {size:,} of at most {size + 10:,} bytes, and last moved" in told["hold_filling"].text
+    create(world, max_bytes=size - 1)
+    world.turn(LOOK_MS)
+    settle(world)
+    told = {reason.name.value: reason for reason in world.broker.health.check(world.now_ms).reasons}
+    assert "hold_filling" not in told and "staniel hold drop h" in told["hold_dropped"].mend
 
 
 def test_a_client_that_is_gone_has_made_its_hold_all_the_same() -> None:

@@ -101,7 +101,7 @@ class FileKeeper:
         if sizes:
             self._fs.sync_folder(target)
             for name, size in sizes.items():
-                self._note(target, name, size)
+                self._record_kept(target, name, size)
 
     def is_held(self, queue: str) -> bool:
         """Tell whether an active hold is about the files of `queue`."""
@@ -130,12 +130,12 @@ class FileKeeper:
             trial = f"{target}/trial"
             with suppress(FileNotFoundError):
                 self._fs.beneath.remove(trial)
-            file = self._fs.beneath.append(f"{trial}.new")
+            file = self._fs.beneath.append(f"{trial}~~1")
             try:
-                self._fs.beneath.link(f"{trial}.new", trial)
+                self._fs.beneath.link(f"{trial}~~1", trial)
             finally:
                 file.close()
-                remove_each(self._fs.beneath, target, ["trial", "trial.new"])
+                remove_each(self._fs.beneath, target, ["trial", "trial~~1"])
 
     def clear_for(self, holds: Iterable[Hold]) -> None:
         """Remove the files that a former hold with the name of a new one has left, durably: it must not take them for
@@ -168,7 +168,7 @@ class FileKeeper:
         for folder in sorted(folders):
             self._fs.sync_folder(folder)
 
-    def _note(self, target: str, name: str, size: int) -> None:
+    def _record_kept(self, target: str, name: str, size: int) -> None:
         kept = kept_place(name)
         assert kept is not None
         hold, place = kept
@@ -224,7 +224,7 @@ class FileKeeper:
             if any(self._is_same(path, f"{folder}/{kept[1].name}") for folder in folders):
                 self._fs.beneath.remove(path)
                 continue
-            self._note(target, name, self._fs.size(path))
+            self._record_kept(target, name, self._fs.size(path))
         self._fs.sync_folder(target)
 
     def _is_same(self, path: str, other: str) -> bool:

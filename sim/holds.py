@@ -95,11 +95,11 @@ class HoldLedger:
         self.log(f"hold {name}: {refused.why if refused else 'created'}")
         self._unsure[name] -= 1
         self._forgive()
-        found = {hold.name: hold for hold in world.broker.file_holds.keeper.holds}
-        if refused is None and name in found:
-            if name not in self.sure or found[name].created_at_ms != self.sure[name].created_at_ms:
+        present = {hold.name: hold for hold in world.broker.file_holds.keeper.holds}
+        if refused is None and name in present:
+            if name not in self.sure or present[name].created_at_ms != self.sure[name].created_at_ms:
                 self._perhaps.pop(name, None)
-            self.sure[name] = found[name]
+            self.sure[name] = present[name]
             self._began[name] = self._turns
             self._over.pop(name, None)
 
@@ -131,7 +131,7 @@ class HoldLedger:
 
     # the promise
 
-    def look(self, world: World, *, has_faults: bool) -> None:
+    def check_turn(self, world: World, *, has_faults: bool) -> None:
         """Check the disk of a server at work. Raises Violation."""
         self._turns += 1
         self._note_limits(world)
@@ -153,15 +153,15 @@ class HoldLedger:
             if not has_faults:
                 self._check_limit(hold, world, files, kept)
 
-    def look_after(self, disk: Disk, *, is_power: bool) -> None:
+    def check_left(self, disk: Disk, *, is_power: bool) -> None:
         """Check what an accident has left. Raises Violation."""
-        found = {hold.name: hold for hold in _holds_of(disk)}
+        stored = {hold.name: hold for hold in _holds_of(disk)}
         for name, hold in self.sure.items():
             if self._unsure[name]:
                 continue
-            if name not in found:
+            if name not in stored:
                 raise Violation(Kind.HOLD, f"the hold {name} is gone")
-            left = found[name]
+            left = stored[name]
             if left.state is HoldState.DROPPED:
                 if not left.max_bytes:
                     raise Violation(Kind.HOLD, f"the hold {name} without a limit was dropped: {left.why}")
@@ -172,12 +172,12 @@ class HoldLedger:
                 queues = {other.queue for other in map(place_of, self._files(disk, name)[0]) if other is not None}
                 if (place is None or place.number < wanted.number) and queue in queues:
                     raise Violation(Kind.HOLD, f"the hold {name} has moved back in {queue}: {left.passed}, not {file}")
-        dropped = {name for name, hold in found.items() if hold.state is HoldState.DROPPED}
+        dropped = {name for name, hold in stored.items() if hold.state is HoldState.DROPPED}
         for name in dropped & self.sure.keys():
             self._forget(name)
         self._check_owed(disk, is_power=is_power)
 
-    def go_on(self, disk: Disk) -> None:
+    def resume_from(self, disk: Disk) -> None:
         """Go on from what an accident has left."""
         self._began = dict.fromkeys(NAMES, -1)
         self.sure = {hold.name: hold for hold in _holds_of(disk) if hold.state is HoldState.ACTIVE}
@@ -323,10 +323,10 @@ class WithHolds(History):
 
     def settled(self) -> None:
         super().settled()
-        self.ledger.look(self.world, has_faults=self.has_faults)
+        self.ledger.check_turn(self.world, has_faults=self.has_faults)
 
     def content_of(self, disk: Disk) -> Any:
-        self.ledger.look_after(disk, is_power=self.is_cut or disk is not self.disk)
+        self.ledger.check_left(disk, is_power=self.is_cut or disk is not self.disk)
         return super().content_of(disk)
 
     def _break(self, accident: Accident) -> Accident:
@@ -343,7 +343,7 @@ class WithHolds(History):
 
     def go_on_from(self, judged: Any) -> None:
         super().go_on_from(judged)
-        self.ledger.go_on(self.disk)
+        self.ledger.resume_from(self.disk)
 
 
 class HoldQueueRun(WithHolds, QueueRun):

@@ -88,9 +88,9 @@ def move(live: Live, name: str, files: tuple[str, ...]) -> None:
 @click.pass_obj
 def drop(live: Live, name: str, is_sure: bool) -> None:
     """Drop the hold NAME, and the files that are kept for it."""
-    found = [view for view in convert(live.client.get(PATH), list[HoldView]) if view.name == name]
-    if found:
-        confirm(f"drop the hold {printable(name)}, which keeps {_kept(found[0])}", is_sure)
+    named = [view for view in convert(live.client.get(PATH), list[HoldView]) if view.name == name]
+    if named:
+        confirm(f"drop the hold {printable(name)}, which keeps {_kept(named[0])}", is_sure)
     reply = live.client.delete(f"{PATH}/{quote(name, safe='')}")
     live.print_result(reply, f"dropped {printable(name)}")
 

@@ -37,7 +37,7 @@ def rewritten_in_place() -> Any:
     return replaced(log, "is_held_queue", lambda right: lambda fs, queue: False)
 
 
-@mutant("a kept file is not synced", "jobs-holds")
+@mutant("a kept file is not synced", "holds")
 def kept_unsynced() -> Any:
     return silent_during(FileKeeper, "_link", "sync_inode")
 

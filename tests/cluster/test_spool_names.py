@@ -30,7 +30,7 @@ IN_FOLDERS = {
     "undo": ["1", "2~~7"],
     "keys": ["1", "1.new"],
     "held": ["1-0"],
-    "kept": ["h~q.17", "trial", "trial.new"],
+    "kept": ["h~q.17", "trial", "trial~~1"],
     "convert": ["q", "q.17"],
     "repair": ["new/q", "x"],
     "quarantine": ["q.17@5"],

@@ -67,6 +67,8 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Said]:
         told = ("POST", "/api/backup/made", '{"made_at_ms": 1, "where": "/b"}', {"content-type": "application/json"})
         http.request(*told)
         assert http.getresponse().read() == b'{"noted":true}\n'
+        http.request("POST", "/api/holds", '{"name": "h"}', told[3])
+        assert http.getresponse().read().startswith(b'{"name":"h"')
         http.request("GET", "/metrics")
         of_member = metrics_of(MEMBER)
         yield Said(http.getresponse().read().decode() + of_member, stats(server.address))
@@ -164,6 +166,7 @@ def is_metric(name: str) -> bool:
 def test_the_page_has_every_statistic_and_no_other(said: Said) -> None:
     own = {re.sub(r"^queue_(q\+child|q|all)_|^jobs_mail_", "", name) for name in said.stats}
     own = {re.sub(r"^limit_\w+$", "limit_NAME", name) for name in own}
+    own = {re.sub(r"^hold_h_", "hold_NAME_", name) for name in own}
     seldom = {"unreadable", "held_bytes", "held_ms"}  # of a queue that cannot be read, or whose open reads keep files
     assert {name for name in told_names() if not is_metric(name)} == own | seldom
 

@@ -23,6 +23,7 @@ from tests.support.world import World
 
 # The server ends with these, and looks at nothing any more: events of its end tell them (docs/events.md).
 OF_THE_END = {ReasonName.STOPPING: "server.stopped", ReasonName.SYNC_FAILED: "server.failed"}
+DROPPED = Hold("h", ["*"], 9, 0, 0, state=HoldState.DROPPED, why="it was full")
 Holds = Callable[[World], AbstractContextManager[Any]]
 
 

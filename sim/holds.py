@@ -13,6 +13,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from staniel.broker.broker import LOOK_MS
 from staniel.broker.operations.holds import HoldRefused
 from staniel.journal.disk.fs import is_there
 from staniel.journal.disk.quarantine import UNDECODABLE
@@ -29,7 +30,7 @@ from staniel.sim.world import World
 NAMES = ("one", "two")
 GLOBS = (["*"], ["a", "f*", ".cmdlog"], ["b", "c", "d", "e", "g"])
 LIMITS = (0, 0, 0, 600, 3000)
-OVER_TURNS, OVER_MS = 30, 5000  # within which a hold beyond its limit is dropped, if nothing fails
+OVER_TURNS = 12  # after the server has looked, until a hold beyond its limit is dropped
 Files = dict[str, bytes]
 
 
@@ -47,7 +48,7 @@ class HoldLedger:
         self._owed: dict[str, Files] = {}  # by hold
         self._durable: set[tuple[str, str]] = set()
         self._current: Files = {}  # the current files of Kestrel's queues, at the last look
-        self._over: dict[str, tuple[int, int]] = {}  # since which turn and when a hold exceeds its limit
+        self._over: dict[str, tuple[int, int]] = {}  # beyond their limits: when the server looked, since when
         self._began: dict[str, int] = {}  # in which turn each was created
         self._turns = 0
         self.log: Callable[[str], None] = lambda text: None
@@ -253,8 +254,11 @@ class HoldLedger:
         if not 0 < hold.max_bytes < size:
             self._over.pop(name, None)
             return
-        turns, since_ms = self._over.setdefault(name, (self._turns, world.now_ms))
-        if self._turns - turns > OVER_TURNS and world.now_ms - since_ms > OVER_MS:
+        turn, since_ms = self._over.get(name, (0, world.now_ms))
+        if not turn and world.now_ms - since_ms > LOOK_MS:
+            turn = self._turns
+        self._over[name] = turn, since_ms
+        if turn and self._turns - turn > OVER_TURNS:
             raise Violation(Kind.LIMIT, f"{name} keeps {size} bytes, not {hold.max_bytes}")
 
     # the disk

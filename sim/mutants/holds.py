@@ -80,11 +80,6 @@ def unlimited() -> Any:
     return replaced(Holds, "check_limits", lambda right: lambda self, now_ms: None)
 
 
-@mutant("a link that a killed process has made counts as a kept file", "holds")
-def links_believed() -> Any:
-    return replaced(FileKeeper, "_is_same", lambda right: lambda self, path, other: False)
-
-
 @mutant("a segment that a holder may have read grows after a crash", "holds")
 def grows_again() -> Any:
     return replaced(writer, "is_held", lambda right: lambda fs, queue: False)
@@ -93,11 +88,6 @@ def grows_again() -> Any:
 @mutant("a segment of a command log that a holder may have read grows after a crash", "jobs-holds")
 def cmdlog_grows_again() -> Any:
     return replaced(cmdlog, "is_held", lambda right: lambda fs, queue: False)
-
-
-@mutant("a hold takes over what a former one of its name has kept", "holds-faults")
-def taken_over() -> Any:
-    return replaced(FileKeeper, "clear_for", lambda right: lambda self, holds: None)
 
 
 @mutant("a pack that could not take the name of its archive is kept in the place of that", "holds-faults")

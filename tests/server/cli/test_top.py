@@ -15,6 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from staniel.broker.admin.sampler import DiskView
+from staniel.broker.operations.holds import HoldFigure
+from staniel.journal.holds import HoldState
+from staniel.server.cli.top.frame import whole
 from staniel.server.cli.top.model import COLUMNS, TopEvent, TopModel
 from tests.support.process import STANIEL, Server, run_staniel, running
 from tests.support.ready import is_readable
@@ -264,3 +268,11 @@ def test_a_row_is_forgotten_when_its_queue_is_gone_or_the_server_begins_anew() -
     assert [each.name for each in model.shown()] == ["q"], "until all is known again"
     model.learn(TopEvent(rows=[["t", *row[1:]]]), 0)
     assert [each.name for each in model.shown()] == ["s", "t"]
+
+
+def test_retention_holds_stand_beside_the_disk() -> None:
+    figures = [HoldFigure("archive", HoldState.ACTIVE, 3 << 20, 0, 0), HoldFigure("old", HoldState.DROPPED, 0, 9, 0)]
+    model = TopModel()
+    model.learn(TopEvent(at_ms=180_000, is_first=True, disk=DiskView(1 << 30, 1 << 40, figures)), 0)
+    text = "\n".join(line.plain for line in whole(model, "here", 200, 0))
+    assert "1.0 TB  hold archive 3.0 MB, 3 m 0 s  hold old DROPPED" in text

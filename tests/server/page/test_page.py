@@ -68,6 +68,20 @@ def test_what_happens_is_shown_without_asking(server: Server, opened: Opened) ->
         page.wait_for_selector("text=No queues yet")
 
 
+def test_retention_holds_are_shown_with_what_they_keep(server: Server, opened: Opened, operator: Operator) -> None:
+    fill(server, q=3)
+    page = opened.go()
+    page.wait_for_selector("text=1 of 1")
+    assert not page.is_visible("#holds")
+    operator.post("/api/holds", {"name": "archive"})
+    page.wait_for_selector("#holds:has-text('Holds: archive keeps 0, moved')")
+    with Wire(server.address) as wire:
+        assert wire.ask(b"delete q") == b"DELETED"
+    fill(server, r=1)
+    page.wait_for_selector("#holds:has-text('archive keeps ')")
+    page.wait_for_selector("#holds:not(:has-text('keeps 0'))")
+
+
 def test_items_are_browsed_as_text_json_and_hex_and_none_is_taken(
     server: Server, opened: Opened, operator: Operator
 ) -> None:

@@ -28,8 +28,9 @@ from tests.support.wire import Wire
 SECONDS_MAX = 60
 SELFTEST_SECONDS_MAX = 300
 OF_CLUSTERS = {"cluster status", "cluster init", "cluster remove", "cluster place", "cluster restore-etcd", "handover"}
-ALONE = {"serve", "stop", "top", "work", "selftest"} | OF_CLUSTERS
-"""The commands whose examples have a test of their own below, or in tests/cluster/test_commands.py, where members run.
+ALONE = {"serve", "stop", "top", "work", "selftest", "hold move"} | OF_CLUSTERS
+"""The commands whose examples have a test of their own below, or in tests/cluster/test_commands.py, where members run;
+or in tests/server/cli/test_holds.py, because they name files of a spool.
 """
 ON_A_SERVER = [
     words

@@ -142,11 +142,11 @@ class SyncWorker(WorkerThread[Sync]):
         if self._task is not None:
             self._end()
 
-    def settle(self) -> None:
+    def wait_for_task(self) -> None:
         if self._task is not None:
             self.join()
         else:
-            super().settle()
+            super().wait_for_task()
 
     def _end(self) -> None:
         """Finish the task after the kernel has written the batch."""

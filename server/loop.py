@@ -47,8 +47,8 @@ class Loop:
         try:
             await self._serve()
         except BaseException:
-            self._machine.syncs.settle()
-            self._machine.tasks.settle()
+            self._machine.syncs.wait_for_task()
+            self._machine.tasks.wait_for_task()
             raise
 
     async def _serve(self) -> None:

@@ -72,7 +72,7 @@ class WorkerThread(Generic[E]):
         flag.register(self.fd, select.POLLIN)
         flag.poll()
 
-    def settle(self) -> None:
+    def wait_for_task(self) -> None:
         """Block until nothing runs: a sync that fails leaves its mark from within this process, or nowhere."""
         if self._is_busy:
             self.join()

@@ -80,6 +80,7 @@ NOT_RUN = {
     "staniel serve --config /etc": "serves until it is stopped; test_help_examples.py runs the same options",
     "staniel journal repair spool": "its figures are of one damaged spool; test_reference_commands.py runs the command",
     "staniel adopt /var/spool/kestrel": "its figures are of one folder; test_kestrel_page.py runs the command",
+    "staniel hold ": "the files are of one spool: tests/server/cli/test_holds.py runs the commands",
     "staniel work tasks:": "test_worker_page.py runs the tutorial; tests/worker has several queues and periodic items",
 }
 

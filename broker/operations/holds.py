@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct, structs
 
@@ -38,10 +38,12 @@ from staniel.journal.kept_files import FileKeeper
 from staniel.journal.kestrel.log import Log
 from staniel.journal.own_files import KeptFile
 from staniel.journal.spool import Spool
-from staniel.journal.workq.log import CmdLog
 from staniel.queues.calendar import Calendar
 from staniel.queues.names import family_of
 from staniel.queues.registry import Queues
+
+if TYPE_CHECKING:
+    from staniel.journal.workq.log import CmdLog  # loads what a server without jobs does not need
 
 REMEDY = "make the spool's own folder writable for this user, on a file system with hard links"
 

@@ -63,6 +63,8 @@ KINDS = {
     "the spool's lock": Kind("/.staniel/lock", r"/spool/\.staniel/lock"),
     "the reserve": Kind("/.staniel/ballast", r"/spool/\.staniel/ballast.*"),
     "the mark of a failed sync": Kind("/.staniel/failed_sync", r"/spool/\.staniel/failed_sync.*"),
+    "`holds`": Kind("/.staniel/holds", r"/spool/\.staniel/holds.*"),
+    "kept files": Kind("/.staniel/kept", r"/spool/\.staniel/kept.*"),
     "`last_backup`": Kind("/.staniel/last_backup", r"/spool/\.staniel/last_backup.*"),
     "the plan of a conversion": Kind("/.staniel/convert", r"/spool/\.staniel/convert.*"),
     "`held`": Kind("/.staniel/held", r"/spool/\.staniel/held.*"),

@@ -327,5 +327,6 @@ def test_every_page_is_run_here_or_by_its_commands_on_a_server() -> None:
 
     here = {"install.md", "systemd.md", "container.md", "size.md", "test-the-disk.md", "kubernetes.md"}
     here |= {"extras.md", "kubernetes-run.md"}
+    here |= {"cluster-address.md"}  # by tests/cluster/test_proxy.py
     here |= {"secure.md", "backup.md", "kestrel.md"}  # by test_security_page, test_transcripts, test_kestrel_page
     assert {path.name for path in HOWTO.glob("*.md")} == here | set(RUN)

@@ -29,8 +29,9 @@ class Role(Enum):
 
 
 class FollowerStatus(Struct, frozen=True):
-    """A member as the leader knows it. `lag_*`: what it has not acknowledged of the leader's records: how
-    many, how many bytes, and for how long the oldest has waited; None if it is not connected.
+    """A member as another one knows it. `is_connected`: to the leader; in etcd, where it is not the leader that tells.
+    `lag_*`: what it has not acknowledged of the leader's records: how many, how many bytes, and for how long the oldest
+    has waited; None if it gets no records, or the leader is not asked. `may_lead`: only the leader knows.
     """
 
     id: str
@@ -46,13 +47,14 @@ class FollowerStatus(Struct, frozen=True):
 
 
 class MemberStatus(Struct, frozen=True):
-    """The state of a member. `epoch`: the highest that it has promised. `cluster_id` "": it belongs to no cluster yet.
-    `leader_address`: where clients go, "" if no leader is known. `in_sync`: ids of the set. `last`, `answered`: numbers
-    of records. `unfit`: "" or why it cannot lead. `why`: what it waits for, or why it stopped. `etcd`: why the last
-    call to etcd failed; `etcd_restored`: how this member knows that etcd got an older state while it ran.
-    `held_replies` of a leader wait for records to be answered; `copies` of its files are under way. `followers`: a
-    leader's, all members that it has heard of. `certificate_ends_ms`: when the certificate that it shows other members
-    expires, in epoch milliseconds; 0: it has none. `disk_full`: why one that does not lead has no room for records.
+    """The state of a member. `epoch`: the highest that it has promised. `cluster_id` "": it belongs to no cluster
+    yet. `leader_address`: where clients go, "" if no leader is known. `in_sync`: ids of the set. `last`,
+    `answered`: numbers of records. `unfit`: "" or why it cannot lead. `why`: what it waits for, or why it stopped.
+    `etcd`: why the last call to etcd failed; `etcd_restored`: how this member knows that etcd got an older state
+    while it ran. `held_replies` of a leader wait for records to be answered; `copies` of its files are under way.
+    `followers`: the other members that a leader has heard of, or that etcd has told another one of.
+    `certificate_ends_ms`: when the certificate that it shows other members expires, in epoch milliseconds; 0: it
+    has none. `disk_full`: why one that does not lead has no room for records.
     """
 
     cluster: str

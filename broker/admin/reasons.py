@@ -55,6 +55,7 @@ class ReasonName(Enum):
     # of a member of a cluster
     NOT_LEADER = "not_leader"
     SET_TOO_SMALL = "set_too_small"
+    MEMBERS_MISSING = "members_missing"
     UNFIT = "unfit"
     ETCD_UNREACHABLE = "etcd_unreachable"
     ETCD_RESTORED = "etcd_restored"

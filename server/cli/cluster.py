@@ -109,7 +109,7 @@ def _naming_a_server_alone() -> Iterator[None]:
 
 def _describe(status: MemberStatus) -> Iterable[str]:
     names = {status.id: status.name, **{follower.id: follower.name for follower in status.followers}}
-    leader = names.get(status.leader_id) or status.leader_id
+    leader = names.get(status.leader_id) or status.leader_name or status.leader_id
     led = f"led by {leader} ({status.leader_address})" if status.leader_id else "no leader is known"
     yield f"cluster {status.cluster}: epoch {status.epoch}, {led}, {len(status.in_sync)} in sync"
     if status.in_sync and len(status.in_sync) < status.min_in_sync:
@@ -120,7 +120,7 @@ def _describe(status: MemberStatus) -> Iterable[str]:
         if why:
             yield f"{status.name}: {why}"
     if status.role is not Role.LEADING and status.leader_id:
-        yield "ask the leader for the other members"
+        yield "as etcd has it; the leader knows who is connected, and how far behind"
 
 
 def _rows(status: MemberStatus) -> Iterable[list[str]]:
@@ -130,7 +130,8 @@ def _rows(status: MemberStatus) -> Iterable[list[str]]:
     for other in status.followers:
         state = other.state if other.is_connected else "gone"
         # "yes" is what `handover` asks for; answers wait for any member of the set
-        is_in_sync = "yes" if other.may_lead else "in set" if other.in_set else "no"
+        is_yes = other.may_lead or (other.in_set and other.id == status.leader_id)
+        is_in_sync = "yes" if is_yes else "in set" if other.in_set else "no"
         yield _row(other.name, state, is_in_sync, _lag_of(other), other.address, other.id)
 
 

@@ -18,6 +18,7 @@ from staniel.server.clock import wall_ms
 OF_MEMBERS = (
     ReasonName.NOT_LEADER,
     ReasonName.SET_TOO_SMALL,
+    ReasonName.MEMBERS_MISSING,
     ReasonName.UNFIT,
     ReasonName.DISK_FULL,
     ReasonName.ETCD_UNREACHABLE,
@@ -58,6 +59,10 @@ def reasons_of(status: MemberStatus) -> list[HealthReason]:
         text = f"{len(status.in_sync)} of {status.min_in_sync} members are in sync (min_in_sync), writes are refused"
         mend = "start the other members; which are missing tells: staniel cluster"
         reasons.append(HealthReason(ReasonName.SET_TOO_SMALL, Severity.REFUSES, text, mend))
+    elif missing := [other.name or other.id for other in status.followers if not other.in_set]:
+        text = f"{', '.join(missing)}: not in sync; {len(status.in_sync)} of {len(status.followers) + 1} members are"
+        mend = "staniel cluster"
+        reasons.append(HealthReason(ReasonName.MEMBERS_MISSING, Severity.WARNING, text, mend, len(missing)))
     return reasons
 
 

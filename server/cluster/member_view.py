@@ -60,7 +60,11 @@ def status_of(
         held_replies=driver.gate.held_count,
         copies=copies_of(member.leader) if member.leader is not None else 0,
         certificate_ends_ms=driver.links.security.ends_ms if driver.links.security is not None else 0,
-        followers=followers_of(driver, member.leader, entries, etcd.known) if member.leader is not None else [],
+        followers=(
+            followers_of(driver, member.leader, entries, etcd.known)
+            if member.leader is not None
+            else others_of(driver, entries, etcd.known)
+        ),
     )
 
 
@@ -130,7 +134,8 @@ def followers_of(
     views = []
     for member_id in sorted(ids):
         peer, entry = peers.get(member_id), listed.get(member_id)
-        lag = driver.lag_of(leader.acks.get(member_id, 0)) if peer is not None else (None, None, None)
+        receives = peer is not None and peer.state in (PeerState.FOLLOWING, PeerState.COPYING)
+        lag = driver.lag_of(leader.needed_by(peer)) if peer is not None and receives else (None, None, None)
         views.append(
             FollowerStatus(
                 id=member_id.hex(),
@@ -143,6 +148,34 @@ def followers_of(
                 lag_bytes=lag[1],
                 lag_ms=lag[2],
                 may_lead=member_id in heirs,
+            )
+        )
+    return views
+
+
+def others_of(
+    driver: Driver, entries: dict[bytes, MemberEntry], known: dict[bytes, MemberEntry]
+) -> list[FollowerStatus]:
+    """Return the other members as one that does not lead knows them: what etcd has, the leader first. `known`: those
+    that are expected.
+    """
+    key = driver.member.core.key
+    if key is None:
+        return []
+    listed = {**expected_of(known, entries), **entries}
+    ids = (set(listed) | set(key.members) | {key.leader_id}) - {driver.kept.member_id}
+    views = []
+    for member_id in sorted(ids, key=lambda member_id: (member_id != key.leader_id, member_id)):
+        entry = listed.get(member_id)
+        state = "leads" if member_id == key.leader_id else "in etcd"
+        views.append(
+            FollowerStatus(
+                id=member_id.hex(),
+                name=entry.name if entry is not None else "",
+                address=entry.clients if entry is not None else "",
+                in_set=member_id in key.members,
+                is_connected=member_id in entries,
+                state=state if member_id in entries else "gone",
             )
         )
     return views

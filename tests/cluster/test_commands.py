@@ -110,8 +110,11 @@ def test_a_cluster_is_made_shown_and_handed_over(machines: Machines) -> None:
     assert [row.split()[:3] for row in rows] == [["m0", "leading", "yes"], ["m1", "following", "yes"]]
     reply = json.loads(ask(first, "cluster", "--json").stdout)
     assert reply["role"] == "leading" and reply["followers"][0]["lag_records"] >= 0
-    of_follower = ask(second, "cluster").stdout
-    assert "ask the leader for the other members" in of_follower and "m1" in of_follower
+    servers.wait_for(lambda: second.status["leader_name"] == "m0", "etcd has told it of the other")
+    head, note, _, *rows = ask(second, "cluster").stdout.splitlines()
+    assert head == f"cluster test: epoch 1, led by m0 (127.0.0.1:{first.port}), 2 in sync"
+    assert note == "as etcd has it; the leader knows who is connected, and how far behind"
+    assert [row.split()[:3] for row in rows] == [["m1", "following", "yes"], ["m0", "leads", "yes"]]
 
     assert put(first, "an item") == "STORED"
     assert "is 'm7'" in ask(first, "handover", "--to", "m7").stderr

@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from staniel.broker.admin.health import DAY_MS
-from staniel.broker.admin.reasons import ReasonName
+from staniel.broker.admin.reasons import ReasonName, Severity
 from staniel.broker.config.schema import ClusterSettings
 from staniel.broker.version import VERSION
 from staniel.cluster.status import FollowerStatus, MemberStatus, Role
@@ -63,6 +63,13 @@ def test_promtool_finds_nothing_wrong(status: MemberStatus) -> None:
 def test_a_leader_whose_set_is_too_small_refuses() -> None:
     assert names_of(LEADING) == []
     assert names_of(structs.replace(LEADING, in_sync=[A])) == [ReasonName.SET_TOO_SMALL]
+
+
+def test_a_leader_names_the_members_that_are_not_in_sync() -> None:
+    gone = FollowerStatus("dd", "m3", "h:3", False, False, "gone")
+    (reason,) = reasons_of(structs.replace(LEADING, followers=[FOLLOWER, gone]))
+    assert reason.name is ReasonName.MEMBERS_MISSING and reason.severity is Severity.WARNING
+    assert reason.text == "m3: not in sync; 2 of 3 members are"
 
 
 def test_a_member_says_what_is_wrong_with_it_and_with_etcd() -> None:

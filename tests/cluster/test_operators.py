@@ -110,6 +110,37 @@ def config_of(servers: Servers, member: MemberServer, more: str) -> None:
     member.config.write_text(member.config.read_text() + more)
 
 
+def test_a_new_leader_tells_who_is_missing_and_counts_no_records_of_before(tmp_path: Path) -> None:
+    with cluster(tmp_path, min_in_sync=1) as servers:
+        old = servers.form()
+        wire = old.wire()
+        assert [wire.put("jobs", str(number)) for number in range(100)] == ["STORED"] * 100
+        wire.say("set jobs 0 0 1\nx\n" * 400)
+        assert {wire.line() for _ in range(400)} == {"STORED"}
+        records = old.status["last"]
+        assert records > 100
+        old.kill()
+        seen: list[int] = []
+
+        def is_new() -> bool:
+            leader = servers.leader
+            followers = leader.status.get("followers", ()) if leader is not None else ()
+            seen.extend(each["lag_records"] for each in followers if each["lag_records"] is not None)
+            return bool(seen) and leader is not None and len(leader.status.get("in_sync", ())) == 2
+
+        servers.wait_for(is_new, "another one leads without it")
+        assert max(seen) < 100  # those of the new epoch
+        leader = servers.leader
+        assert leader is not None
+        servers.wait_for(lambda: reasons(leader) == (200, ["members_missing"]), "health names the killed one")
+        (other,) = [member for member in servers.members if member not in (old, leader)]
+        shown = {each["name"] or each["id"]: each["state"] for each in other.status["followers"]}
+        assert shown[leader.name] == "leads" and len(shown) == 2
+        old.start()
+        servers.wait_until_whole()
+        assert reasons(leader) == (200, [])
+
+
 def test_a_follower_takes_a_changed_configuration_and_serves_by_it_once_it_leads(tmp_path: Path) -> None:
     with cluster(tmp_path, count=2) as servers:
         leader = servers.form()
@@ -153,7 +184,7 @@ def test_a_leader_refuses_puts_once_etcd_has_an_older_state(tmp_path: Path) -> N
         servers.wait_for(lambda: leader.status["etcd_restored"], "the leader notices")
         assert leader.wire().put("jobs", "b").startswith("SERVER_ERROR etcd was restored to an older state")
         assert leader.wire().get("jobs") == "a"
-        assert reasons(leader) == (200, ["etcd_restored"])
+        assert reasons(leader) == (200, ["etcd_restored", "members_missing"])
         assert leader.call("/health/ready?for=puts")[0] == 503
         assert sample(leader, "cluster_etcd_restored") == 1
         assert "cluster.etcd_restored" in leader.lines

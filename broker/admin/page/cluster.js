@@ -21,8 +21,8 @@ function rows(cluster) {
   const isLeader = cluster.leader_id === cluster.id;
   const own = row(cluster.name, cluster.role, yes(cluster.in_sync.includes(cluster.id)), null, isLeader ? cluster.leader_address : '');
   if (!isLeader) {
-    const known = cluster.leader_id && row(cluster.leader_name || cluster.leader_id, 'leads', yes(true), null, cluster.leader_address);
-    return known ? [known, own] : [own];
+    const others = cluster.followers.map((other) => row(other.name || other.id, other.state, yes(other.in_set), null, other.address));
+    return [...others.slice(0, 1), own, ...others.slice(1)];
   }
   return [own, ...cluster.followers.map((other) => row(other.name || other.id, other.is_connected ? other.state : 'not connected', yes(other.may_lead, other.in_set ? 'in set' : 'no'),
     other.lag_records === null ? null : [other.lag_records, other.lag_bytes, other.lag_ms], other.address))];

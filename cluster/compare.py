@@ -10,16 +10,16 @@ its disk. Everything is in slices: a generator yields after each chunk.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
-from hashlib import blake2b
+from hashlib import sha256
 
 from msgspec import Struct
 
 from staniel.cluster.follower_spool import forget_place, store_first_place
 from staniel.cluster.places import Place
 from staniel.cluster.spool_names import SpoolPaths, is_replicated
-from staniel.journal.disk.fs import MISSING, File, Fs, write_whole
+from staniel.journal.disk.fs import MISSING, File, Fs, Reader, write_whole
 from staniel.journal.disk.replace_file import replace_empty_folder
 from staniel.journal.disk.unsynced_names import UnsyncedNames
 from staniel.journal.kestrel.files import OWN_FOLDER, sidecar_folder
@@ -29,6 +29,8 @@ CHUNK_BYTES = 1 << 20
 SUM_BYTES = 16
 OTHER_NAMES = (".new", "~~1", "~~2")  # suffixes of names that a file may have for a moment
 SUMS_MAX = 4096  # in one part of a file: 64 KiB, so that a message takes it
+Digests = Callable[[Iterator[bytes]], Iterator[bytes]]
+"""Turns chunks of a file into their digests, in order: one by one, or several at a time in threads."""
 
 
 class FileToSum(Struct, frozen=True):
@@ -113,26 +115,33 @@ def files_to_sum(fs: Fs, paths: SpoolPaths) -> list[FileToSum]:
     return [FileToSum(name, path, fs.size(path)) for name, path in listed]
 
 
-def sum_files(fs: Fs, files: Iterable[FileToSum]) -> Iterator[SummedFile | None]:
+def digest_of(data: bytes) -> bytes:
+    """Return the digest of a chunk. SHA-256, because processors have instructions for it: twice as fast as BLAKE2."""
+    return sha256(data).digest()[:SUM_BYTES]
+
+
+def digest_each(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the digests of chunks, one by one."""
+    return map(digest_of, chunks)
+
+
+def sum_files(fs: Fs, files: Iterable[FileToSum], digests: Digests = digest_each) -> Iterator[SummedFile | None]:
     """Yield each file with its checksums, a large one in parts, and None after each chunk before. What cannot be read
     is left out: the leader sends it.
     """
     for file in files:
         try:
-            yield from _sum_file(fs, file)
+            yield from _sum_file(fs, file, digests if file.size > CHUNK_BYTES else digest_each)
         except OSError:
             continue
 
 
-def _sum_file(fs: Fs, file: FileToSum) -> Iterator[SummedFile | None]:
+def _sum_file(fs: Fs, file: FileToSum, digests: Digests) -> Iterator[SummedFile | None]:
     reader = fs.reader(file.path)
     try:
         sums: list[bytes] = []
-        for at in range(0, file.size, CHUNK_BYTES):
-            data = reader.read(at, min(CHUNK_BYTES, file.size - at))
-            if len(data) < min(CHUNK_BYTES, file.size - at):
-                break
-            sums.append(digest_of(data))
+        for digest in digests(_chunks_of(reader, file.size)):
+            sums.append(digest)
             if len(sums) == SUMS_MAX:
                 yield SummedFile(file.name, file.size, b"".join(sums))
                 sums.clear()
@@ -143,9 +152,14 @@ def _sum_file(fs: Fs, file: FileToSum) -> Iterator[SummedFile | None]:
         reader.close()
 
 
-def digest_of(data: bytes) -> bytes:
-    """Return the digest of a chunk."""
-    return blake2b(data, digest_size=SUM_BYTES).digest()
+def _chunks_of(reader: Reader, size: int) -> Iterator[bytes]:
+    """Yield the chunks of the first `size` bytes of a file, up to the first one that is shorter than it should be."""
+    for at in range(0, size, CHUNK_BYTES):
+        count = min(CHUNK_BYTES, size - at)
+        data = reader.read(at, count)
+        if len(data) < count:
+            return
+        yield data
 
 
 def plan_parts(fs: Fs, files: Iterable[FileToSum], theirs: Sums) -> Iterator[CopiedPart | None]:

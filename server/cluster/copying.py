@@ -9,8 +9,11 @@ those of one moment, although the leader goes on.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 
 import msgspec
 from msgspec import Struct
@@ -23,6 +26,7 @@ from staniel.cluster.compare import (
     SpoolCopy,
     SummedFile,
     Sums,
+    digest_of,
     files_to_sum,
     hold_files,
     plan_parts,
@@ -37,6 +41,9 @@ from staniel.journal.spool_listing import HELD, JOBS_HELD
 PIECE_BYTES = 512 << 10
 SLICE_CHUNKS = 32  # are summed or compared in one step of a thread
 SUMS_BYTES_MAX = 256 << 20  # of a member, in the leader's memory: those of 16 TB
+CACHED_BYTES = 32 << 20  # of a copy, before the system is told to write them
+SUM_THREADS = 2
+SUM_AHEAD = 4  # chunks that are read while others are digested
 FAILED_SYNC = "failed_sync"
 PART_BYTES = 32  # what a part takes besides its name and its data, at most
 
@@ -171,11 +178,16 @@ class CopySource:
 
 
 class CopyTarget:
-    """The spool of a member while it is copied to. `is_complete`: all of it is durable, with its place."""
+    """The spool of a member while it is copied to. `drop_cache` has the system write what it has of a file to the disk,
+    and forget it: the disk is busy while pieces come, and the sync at the end is short. `is_complete`: all of it is
+    durable, with its place.
+    """
 
-    def __init__(self, fs: Fs, paths: SpoolPaths) -> None:
+    def __init__(self, fs: Fs, paths: SpoolPaths, drop_cache: Callable[[str], None]) -> None:
         self._fs = fs
         self._paths = paths
+        self._drop_cache = drop_cache
+        self._cached_bytes = 0
         self._place: Place | None = None
         self._files: dict[str, CopiedPart] = {}
         self._copy: SpoolCopy | None = None
@@ -200,6 +212,10 @@ class CopyTarget:
                 self._files[name] = CopiedPart(name, at, size)
             case Bytes(name, at, data):
                 self._begin_copy().write(name, at, data)
+                self._cached_bytes += len(data)
+                if self._cached_bytes >= CACHED_BYTES:
+                    self._drop_cache(self._paths.path_of(name))
+                    self._cached_bytes = 0
             case CopyDone():
                 if self._place is None:
                     raise BadPlan("the copy does not say its place")
@@ -243,23 +259,38 @@ class SpoolSums:
             self._fs.sync_all(self._paths.folder)
             if self._paths.jobs_outside:
                 self._fs.sync_all(self._paths.jobs)
-            parts: list[SummedFile] = []
-            size = chunks = 0
-            for part in sum_files(self._fs, self._uncached()):
-                chunks += part is None
-                if part is not None:
-                    parts.append(part)
-                    size += len(part.name.encode()) + len(part.sums) + PART_BYTES
-                if size > PIECE_BYTES or chunks >= SLICE_CHUNKS:
-                    yield parts
-                    parts, size, chunks = [], 0, 0
-            yield parts
+            with ThreadPoolExecutor(SUM_THREADS, "sums") as pool:
+                yield from self._sum_all(pool)
         yield None
+
+    def _sum_all(self, pool: Executor) -> Iterator[list[SummedFile]]:
+        parts: list[SummedFile] = []
+        size = chunks = 0
+        for part in sum_files(self._fs, self._uncached(), partial(digest_ahead, pool)):
+            chunks += part is None
+            if part is not None:
+                parts.append(part)
+                size += len(part.name.encode()) + len(part.sums) + PART_BYTES
+            if size > PIECE_BYTES or chunks >= SLICE_CHUNKS:
+                yield parts
+                parts, size, chunks = [], 0, 0
+        yield parts
 
     def _uncached(self) -> Iterator[FileToSum]:
         for file in files_to_sum(self._fs, self._paths):
             self._drop_cache(file.path)
             yield file
+
+
+def digest_ahead(pool: Executor, chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the digests of chunks, which threads make while the next chunks are read."""
+    waiting: deque[Future[bytes]] = deque()
+    for chunk in chunks:
+        waiting.append(pool.submit(digest_of, chunk))
+        if len(waiting) > SUM_AHEAD:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
 
 
 def read_sums(sums: Sums, piece: bytes) -> bool:

@@ -95,7 +95,7 @@ class MemberSpool:
             self._followed.close()
         self._followed = self._sums = None
         self._is_own = False
-        self._copy = CopyTarget(self._fs, self._paths)
+        self._copy = CopyTarget(self._fs, self._paths, drop_cache)
 
     def write_piece(self, data: bytes) -> None:
         """Take a piece of a copy."""

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import errno
+from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
 import pytest
 
 from staniel.cluster import compare
-from staniel.cluster.compare import BadPlan, Sums
+from staniel.cluster.compare import CHUNK_BYTES, BadPlan, Sums, digest_of
 from staniel.cluster.follower_spool import FollowerSpool, SpoolDiffers
 from staniel.cluster.messages import PIECE_BYTES_MAX
 from staniel.cluster.places import Place
 from staniel.cluster.spool_names import SpoolPaths
 from staniel.journal.disk.fs import Fs, JournalFailure, SyncFailed, is_there
 from staniel.server.cluster import copying
-from staniel.server.cluster.copying import CopySource, CopyTarget, SpoolSums, read_sums
+from staniel.server.cluster.copying import SUM_AHEAD, CopySource, CopyTarget, SpoolSums, digest_ahead, read_sums
 from staniel.sim.disk.disk import Disk, PowerCut
 from staniel.sim.disk.durable import Crash
 from tests.cluster.spools import contents, empty_disk
@@ -57,7 +58,7 @@ def pieces_of(source: CopySource) -> list[bytes]:
 def copy(leader: Fs, member: Disk) -> int:
     """Make the member's spool the leader's. Return how many bytes that took."""
     pieces = pieces_of(CopySource(leader, PATHS, "member-1", Place(1, 1), sums_of(member)))
-    target = CopyTarget(member, PATHS)
+    target = CopyTarget(member, PATHS, ignore)
     for piece in pieces:
         assert len(piece) <= PIECE_BYTES_MAX
         target.write(piece)
@@ -172,7 +173,7 @@ def test_files_that_change_at_the_leader_meanwhile_are_those_of_the_moment_at_wh
     leader.remove("s/r")
     leader.rename("s/s", "s/t")
     write(leader, ".staniel/paused", b"new")
-    target = CopyTarget(member, PATHS)
+    target = CopyTarget(member, PATHS, ignore)
     for piece in pieces_of(source):
         target.write(piece)
     assert contents(member, PATHS) == files
@@ -196,7 +197,7 @@ def test_a_file_that_was_cut_or_removed_after_it_was_summed_ends_the_copy(left: 
     else:
         member.remove("s/q")
     with pytest.raises(BadPlan):
-        CopyTarget(member, PATHS).write(piece)
+        CopyTarget(member, PATHS, ignore).write(piece)
 
 
 def test_the_sums_are_those_of_the_disk_and_not_of_what_the_system_has_read_or_could_not_write() -> None:
@@ -211,7 +212,7 @@ def test_the_sums_are_those_of_the_disk_and_not_of_what_the_system_has_read_or_c
     while not is_last:
         piece, is_last = summing.next_piece()
         read_sums(sums, piece)
-    target = CopyTarget(member, PATHS)
+    target = CopyTarget(member, PATHS, ignore)
     for piece in pieces_of(CopySource(leader, PATHS, "member-1", Place(1, 1), sums)):
         target.write(piece)
     assert contents(member, PATHS) == files
@@ -225,7 +226,7 @@ def test_a_file_that_vanishes_while_it_is_summed_is_copied() -> None:
         piece, is_last = summing.next_piece()
         read_sums(sums, piece)
     assert sums.of("r") == (0, b"") and sums.of("q")[0] == 100
-    target = CopyTarget(member, PATHS)
+    target = CopyTarget(member, PATHS, ignore)
     for piece in pieces_of(CopySource(leader, PATHS, "member-1", Place(1, 1), sums)):
         target.write(piece)
     assert contents(member, PATHS) == files
@@ -299,6 +300,27 @@ def test_the_mark_of_a_failed_sync_stays_until_the_copy_is_complete() -> None:
     (piece,) = pieces_of(CopySource(leader, PATHS, "member-1", Place(1, 1), sums_of(member)))
     member.fail("sync_all", "", errno.EIO)
     with pytest.raises(JournalFailure):
-        CopyTarget(member, PATHS).write(piece)
+        CopyTarget(member, PATHS, ignore).write(piece)
     assert is_there(member.kill(), mark)
     assert copy(leader, member) > 100 and not is_there(member.crash(Crash.DROP), mark)
+
+
+def test_digests_that_threads_make_ahead_are_those_of_the_chunks_in_order() -> None:
+    chunks = [bytes([number]) * (CHUNK_BYTES - number) for number in range(3 * SUM_AHEAD)]
+    with ThreadPoolExecutor(2) as pool:
+        assert list(digest_ahead(pool, iter(chunks))) == [digest_of(chunk) for chunk in chunks]
+    member = spool_with({"q": b"".join([bytes([number]) * CHUNK_BYTES for number in range(12)]) + b"end"})
+    size, digests = sums_of(member).of("q")
+    expected = [digest_of(bytes([number]) * CHUNK_BYTES) for number in range(12)] + [digest_of(b"end")]
+    assert (size, bytes(digests)) == (12 * CHUNK_BYTES + 3, b"".join(expected))
+
+
+def test_a_copy_is_written_to_the_disk_while_its_pieces_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copying, "CACHED_BYTES", 2 << 20)
+    written: list[tuple[str, int]] = []
+    leader, member = spool_with({"q": b"a" * (5 << 20)}), spool_with({})
+    target = CopyTarget(member, PATHS, lambda path: written.append((path, member.size(path))))
+    for piece in pieces_of(CopySource(leader, PATHS, "member-1", Place(1, 1), sums_of(member))):
+        target.write(piece)
+    assert [path for path, _ in written] == ["s/q", "s/q"]
+    assert written[0][1] >= 2 << 20 and written[1][1] >= 4 << 20

@@ -110,10 +110,16 @@ def thrift(dialect: Dialect, create_on_read: bool = True) -> ProtocolSpec:
     """Return Kestrel's thrift protocol. Raises ImportError if the extra `thrift` is not installed."""
     from staniel.broker.commands import thrift as thrift_commands
     from staniel.protocol.thrift.parser import ThriftParser
+    from staniel.protocol.thrift.replies import refusal
 
-    limiting = _limiting("thrift")
     return ProtocolSpec(
-        ThriftParser, thrift_commands.HANDLERS, dialect, create_on_read, "thrift", handlers_for=limiting
+        ThriftParser,
+        thrift_commands.HANDLERS,
+        dialect,
+        create_on_read,
+        "thrift",
+        refusal=refusal,
+        handlers_for=_limiting("thrift"),
     )
 
 

@@ -116,7 +116,8 @@ class FrequentCommands:
 class ProtocolSpec(Struct, frozen=True):
     """A protocol: the parser of its bytes, and the functions that serve its requests. `create_on_read`: reading from a
     queue that does not exist creates it. `name`: for operators. `farewell`: makes the reply to a client that is not
-    served at all; b"": nothing can be sent before its first request. `handlers_for` makes the table of a client with
+    served at all; b"": nothing can be sent before its first request. `refusal`: makes it from what the client has asked
+    so far, and tells whether it is whole; None: more has to come. `handlers_for` makes the table of a client with
     limited rights from any table of its listener. `blocked`: the table while the files that requests need cannot be
     read.
     """
@@ -130,6 +131,7 @@ class ProtocolSpec(Struct, frozen=True):
     farewell: Callable[[str], bytes] = lambda why: b""
     handlers_for: Callable[[Any, Rights], Any] = lambda handlers, rights: handlers
     blocked: dict[type, Callable[[Session, Any, int], None]] | None = None
+    refusal: Callable[[bytes, str], tuple[bytes, bool] | None] | None = None
 
 
 class RequestParser(Protocol):

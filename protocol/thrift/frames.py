@@ -8,6 +8,14 @@ FRAME_BYTES_MAX = 64 << 20
 """The largest frame. All items of one put are in one frame; a client with more can send another."""
 
 _LENGTH = Struct("!i")
+LENGTH_BYTES = _LENGTH.size
+
+
+def frame_length(data: bytes, at: int) -> int:
+    """Return the length that the frame at `at` announces. It may be negative."""
+    (size,) = _LENGTH.unpack_from(data, at)
+    assert isinstance(size, int)
+    return size
 
 
 def framed(message: bytes) -> bytes:

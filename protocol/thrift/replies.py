@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from thriftpy2.thrift import TApplicationException, TMessageType, TPayload
 
-from staniel.protocol.thrift.frames import framed
+from staniel.protocol.thrift.frames import LENGTH_BYTES, frame_length, framed
 from staniel.protocol.thrift.requests import (
     ThriftAbort,
     ThriftCall,
@@ -21,7 +21,14 @@ from staniel.protocol.thrift.requests import (
     ThriftStatus,
     ThriftVersion,
 )
-from staniel.protocol.thrift.service import application_exception, declaration, service, write_message
+from staniel.protocol.thrift.service import (
+    MalformedStruct,
+    application_exception,
+    declaration,
+    read_head,
+    service,
+    write_message,
+)
 
 CAN_UPGRADE = "__can__finagle__trace__v3__"
 UNKNOWN_METHOD = TApplicationException.UNKNOWN_METHOD
@@ -48,6 +55,26 @@ def exception(method: str, seqid: int, upgraded: bool, kind: int, why: str) -> b
 def internal_error(method: str, seqid: int, upgraded: bool, why: str) -> bytes:
     """Return the exception of type 6, as Kestrel did for every refusal."""
     return exception(method, seqid, upgraded, INTERNAL_ERROR, f"Internal error processing {method}: {why}")
+
+
+def refusal(asked: bytes, why: str) -> tuple[bytes, bool] | None:
+    """Return the reply to the first call in `asked`, what a client that is not served has sent so far, and whether
+    nothing follows it; None while its head is not whole. Finagle's question is answered as by a server that does not
+    know it: the call follows then. Bytes that are no call have no reply.
+    """
+    words, at = b"", 0
+    while len(asked) - at > LENGTH_BYTES:
+        size, begin = frame_length(asked, at), at + LENGTH_BYTES
+        message = asked[begin : begin + max(0, size)]
+        try:
+            head = read_head(message, 0)
+        except MalformedStruct:
+            return None if len(message) < size else (words, True)
+        if head.method != CAN_UPGRADE:
+            return words + internal_error(head.method, head.seqid, False, why), True
+        words += exception(head.method, head.seqid, False, UNKNOWN_METHOD, f"Invalid method name: '{head.method}'")
+        at = begin + size
+    return (words, False) if words and at >= len(asked) else None
 
 
 def _reply(call: ThriftCall, **success: object) -> bytes:

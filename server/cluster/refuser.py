@@ -123,8 +123,10 @@ class Refuser:
         words = self._words_for(client)
         if words is None and len(client.asked) <= REQUEST_BYTES_MAX:
             return
-        client.is_told, client.until_ms, client.asked = True, now_ms + LINGER_MS, b""
-        client.unsent = words or b""
+        client.unsent, client.is_told = words or (b"", True)
+        client.asked = b""
+        if client.is_told:
+            client.until_ms = now_ms + LINGER_MS
         self._send(client)
 
     def _continue_handshake(self, client: Refusal, tls: SecureSock, now_ms: int) -> bool:
@@ -144,12 +146,13 @@ class Refuser:
         return is_done
 
     def _send(self, client: Refusal) -> None:
-        """Send what the client's socket takes, and end the stream behind it."""
+        """Send what the client's socket takes, and end the stream behind it, unless the client has to ask once more."""
         try:
             while client.unsent:
                 client.unsent = client.unsent[client.sock.send(client.unsent) :]
             self._watch_for_writes(client, is_wanted=False)
-            client.sock.shutdown(socket.SHUT_WR)
+            if client.is_told:
+                client.sock.shutdown(socket.SHUT_WR)
         except BlockingIOError:
             self._watch_for_writes(client, is_wanted=True)
         except OSError:
@@ -159,10 +162,15 @@ class Refuser:
         mask = select.EPOLLIN | (select.EPOLLOUT if is_wanted else 0)
         self._reactor.dispatcher.change_events(client.sock.fileno(), mask)
 
-    def _words_for(self, client: Refusal) -> bytes | None:
+    def _words_for(self, client: Refusal) -> tuple[bytes, bool] | None:
+        """Return the reply, and whether it is all that the client gets; None: its request is not whole."""
         if client.protocol.name == "admin":
-            return self._reply(client.asked, client.is_of_spool, client.certificate)
-        return client.protocol.farewell(refusal_text(self._leader()))
+            reply = self._reply(client.asked, client.is_of_spool, client.certificate)
+            return None if reply is None else (reply, True)
+        why = refusal_text(self._leader())
+        if client.protocol.refusal is not None:
+            return client.protocol.refusal(client.asked, why)
+        return client.protocol.farewell(why), True
 
     def _drop(self, client: Refusal) -> None:
         self._clients.pop(client.sock.fileno(), None)

@@ -62,7 +62,7 @@ from staniel.broker.unsent_items import UnsentItems
 from staniel.broker.users import UNIX, Logins, Users
 from staniel.broker.wall_clock import WallClock
 from staniel.journal.background import BackgroundTask
-from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
+from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES, Space
 from staniel.journal.disk.fs import SHORT_ERRNOS, Fs
 from staniel.journal.kestrel.log import Log
 from staniel.journal.libkestrel.appender import Appender
@@ -602,12 +602,23 @@ class Broker:
         if group.redo.is_due:
             self._submit_redo_tasks()
         if had_space and group.budget_bytes < 0:
-            self._ballast_due_ms = now_ms + BALLAST_RETRY_MS
-            self.undos.drop_all("the disk is full")
-            self.report(Level.ERROR, "disk.full", spool=self.spool.folder, hint=puts_are_refused(self.group))
+            self._note_full_disk(now_ms)
         if self.transfers.unblocked:
             self._run_deferred_steps(now_ms)
             self.commit(now_ms)  # transfers that began just now must be written before the next sync
+
+    def _note_full_disk(self, now_ms: int) -> None:
+        self._ballast_due_ms = now_ms + BALLAST_RETRY_MS
+        self.undos.drop_all("the disk is full")
+        self.report(Level.ERROR, "disk.full", spool=self.spool.folder, hint=puts_are_refused(self.group))
+
+    def make_room(self, now_ms: int) -> bool:
+        """Release the ballast for what another part must write. Return False if there is none."""
+        if self.group.ballast.space is not Space.AMPLE:
+            return False
+        self.group.release_ballast()
+        self._note_full_disk(now_ms)
+        return True
 
     def _submit_redo_tasks(self) -> None:
         redo = self.group.redo

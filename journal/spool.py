@@ -206,7 +206,7 @@ class Spool:
         self.keeper = FileKeeper(fs, folder, self.own)
         self._prepare()
         self.redo = RedoLog(fs, folder, self.own, redo_log_bytes)
-        ballast = Ballast(fs, folder, f"{self.own}/ballast")
+        ballast = Ballast(fs, folder, f"{self.own}/ballast", copies=2 if is_member else 1)
         self.group = GroupCommit(fs, folder, ballast, self.failed_sync, self.redo)
         self.kept = [
             KeptFile(f"{self.own}/version", self._has_lost_version, self._write_version),

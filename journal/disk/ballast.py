@@ -4,7 +4,8 @@ The ballast is a file of allocated blocks, `.staniel/ballast`: at most 16 MB, an
 it exists, a turn admits puts up to half of its size, or more if the disk has other room. So all admitted records can be
 written: when a write meets ENOSPC, the ballast is removed and the write is finished. From then on puts are refused;
 gets and closes use the other half. Each second the broker tries to allocate the ballast again, which needs twice its
-size. Without a ballast, a full disk ends the process.
+size. Without a ballast, a full disk ends the process. A member of a cluster writes all twice, into journals and into
+its own file, so it admits half as much.
 """
 
 from __future__ import annotations
@@ -37,10 +38,11 @@ def reserve_bytes(disk_bytes: int) -> int:
 
 
 class Ballast:
-    """A file of real blocks in the spool's own sub-folder."""
+    """A file of real blocks in the spool's own sub-folder. `copies`: how many files get each byte that is admitted."""
 
-    def __init__(self, fs: Fs, folder: str, path: str) -> None:
+    def __init__(self, fs: Fs, folder: str, path: str, copies: int = 1) -> None:
         self.fs = fs
+        self.copies = copies
         self.folder = folder
         self.path = path
         self.space = Space.FULL
@@ -55,7 +57,7 @@ class Ballast:
         """The bytes that one tick may write: half of the ballast, so that gets and closes still have the other half
         when the disk is full.
         """
-        return -1 if self.space is Space.FULL else self.bytes // 2
+        return -1 if self.space is Space.FULL else self.bytes // (2 * self.copies)
 
     def create(self) -> bool:
         """Create the ballast. Return False while the disk has no room for twice its size. If the system refuses for
@@ -109,4 +111,4 @@ class Ballast:
 
     def has_room_for(self, size: int) -> bool:
         """Tell whether `size` bytes, more than a tick's budget, fit on the disk in addition to the ballast."""
-        return self.space is not Space.FULL and self.fs.free_bytes(self.folder)[0] > size + self.bytes
+        return self.space is not Space.FULL and self.fs.free_bytes(self.folder)[0] > self.copies * size + self.bytes

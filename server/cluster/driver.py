@@ -372,7 +372,7 @@ class Driver:
     def trim(self) -> None:
         """Give up the records that no member needs any more."""
         stream = self.kept.stream
-        number = stream.spare_upto(KEPT_BYTES_MAX, KEPT_RECORDS_MAX)
+        number = stream.spare_upto(0 if self.file.is_short_of_room else KEPT_BYTES_MAX, KEPT_RECORDS_MAX)
         if number > stream.base.number:
             if self.member.leader is None:
                 self.files.sync()

@@ -1,13 +1,13 @@
 """The member's file, `.staniel/member`: what a member keeps on its disk (cluster/durable.py), appended to and synced.
 
-It is rewritten when it has grown to several times what it must hold. A thread runs the syncs, one at a time, and each
-covers all that was written before it began.
+It is rewritten when it has grown to several times what it must hold, or while the disk has no room. A thread runs the
+syncs, one at a time, and each covers all that was written before it began.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
@@ -21,14 +21,25 @@ from staniel.cluster.durable import (
     read_file,
     record_bytes_max,
 )
-from staniel.journal.disk.fs import FULL_ERRNOS, MISSING, File, FilesMisplaced, Fs, JournalFailure, SyncFailed
+from staniel.journal.disk.fs import (
+    FULL_ERRNOS,
+    MISSING,
+    File,
+    FilesMisplaced,
+    Fs,
+    JournalFailure,
+    SyncFailed,
+    write_whole,
+)
 from staniel.journal.disk.refusals import described
 from staniel.journal.disk.replace_file import replace_and_open, replace_file
 from staniel.journal.spool import SpoolError
 from staniel.server.sync_thread import WorkerThread
 
 FILE = "member"
+RESERVE = "ballast"
 REWRITE_BYTES_MIN = 32 << 20
+REWRITE_FULL_BYTES_MIN = 1 << 20  # on a full disk
 REWRITE_TIMES = 3
 
 
@@ -43,8 +54,10 @@ class FileSync(Struct):
 
 
 class MemberFile:
-    """The file, open for appending. `kept` is what it says; the member changes it together with the file. `damage`: ""
-    or why the member is marked HALF since this start. `_refused_at`: its size when the disk had no room to rewrite it.
+    """The file, open for appending. `kept` is what it says; the member changes it together with the file. `damage`:
+    "" or why the member is marked HALF since this start. `make_room`: frees a reserve on a full disk, and tells
+    whether there was one; a leader sets its own. `is_short_of_room`: since then it was not written anew.
+    `_refused_at`: its size when the disk had no room to rewrite it.
     """
 
     def __init__(self, fs: Fs, own: str) -> None:
@@ -65,6 +78,16 @@ class MemberFile:
         self._running: FileSync | None = None
         self._wanted = 0
         self._refused_at = 0
+        self.is_short_of_room = False
+        self.make_room: Callable[[], bool] = self.remove_reserve
+
+    def remove_reserve(self) -> bool:
+        """Remove the ballast of a leader that this member was. Return False if there is none."""
+        try:
+            self._fs.remove(f"{os.path.dirname(self._path)}/{RESERVE}")
+        except OSError:
+            return False
+        return True
 
     def _open_anew(self, whole: bytes, size: int) -> File:
         """Write the file anew, as at each start: a torn end is gone, and what was read is durable, whatever an earlier
@@ -98,11 +121,15 @@ class MemberFile:
         return self._running
 
     def write(self, entries: Iterable[Entries]) -> None:
-        """Append entries. Raises JournalFailure."""
-        try:
-            self._file.write(b"".join([encode_entry(entry) for entry in entries]))
-        except OSError as error:
-            raise JournalFailure(f"cannot write {self._path}: {described(error)}") from error
+        """Append entries. On a full disk they take the place of the reserve. Raises JournalFailure."""
+        data = b"".join([encode_entry(entry) for entry in entries])
+        while True:
+            try:
+                return write_whole(self._fs, self._path, self._file, data)
+            except OSError as error:
+                if error.errno not in FULL_ERRNOS or not self.make_room():
+                    raise JournalFailure(f"cannot write {self._path}: {described(error)}") from error
+                self.is_short_of_room = True
 
     def want_sync(self, number: int) -> None:
         """Sync all that was written so far. `take_synced` returns the number once that is done."""
@@ -143,9 +170,10 @@ class MemberFile:
     def rewrite_if_large(self) -> None:
         """Write the file anew if most of it is out of date. If the disk is full, that waits. Raises JournalFailure."""
         size = self._file.size
-        if self._running is not None or not is_large(size, self.kept):
+        least = REWRITE_FULL_BYTES_MIN if self.is_short_of_room else REWRITE_BYTES_MIN
+        if self._running is not None or not is_large(size, self.kept, least):
             return
-        if self._refused_at and size < self._refused_at + REWRITE_BYTES_MIN:
+        if self._refused_at and size < self._refused_at + least:
             return
         try:
             file = replace_and_open(self._fs, self._path, compacted(self.kept), f"{self._path}.new")
@@ -155,16 +183,16 @@ class MemberFile:
                 return
             raise JournalFailure(f"cannot rewrite {self._path}: {described(error)}") from error
         self._file.close()
-        self._file, self._refused_at = file, 0
+        self._file, self._refused_at, self.is_short_of_room = file, 0, False
 
     def close(self) -> None:
         self._worker.close()
         self._file.close()
 
 
-def is_large(size: int, kept: Kept) -> bool:
+def is_large(size: int, kept: Kept, bytes_min: int = REWRITE_BYTES_MIN) -> bool:
     """Tell whether a file of this size would be several times smaller if it were written anew."""
-    return size >= REWRITE_BYTES_MIN and size >= REWRITE_TIMES * record_bytes_max(kept)
+    return size >= bytes_min and size >= REWRITE_TIMES * record_bytes_max(kept)
 
 
 def is_ahead(kept: Kept) -> bool:

@@ -295,6 +295,7 @@ class MemberProcess:
         self.refuser.close()
         self.service = service = self._parts.make_service(self.driver, *self._made)
         self.supervision.begin_to_serve(service)
+        self.driver.file.make_room = lambda: service.broker.make_room(self._parts.clock.now_ms())
         service.listen(self._parts.bound, self.admin)
         self._start(self._serve_clients, service)
 
@@ -306,6 +307,7 @@ class MemberProcess:
         """Leave a spool that says what its records say; then hand over, or stop."""
         driver = self.driver
         service.close()
+        driver.file.make_room = driver.file.remove_reserve
         self._refuse_clients()
         driver.end_turn()
         with trio.move_on_after(LAST_REPLIES_S):

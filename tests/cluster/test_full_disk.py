@@ -91,3 +91,34 @@ def test_a_follower_whose_disk_is_full_leaves_the_set_and_returns_when_there_is_
         assert leader.call("/cluster/handover", {"to": follower.name})[0] == 202
         servers.wait_for(lambda: follower.role == "leading", "it leads")
         assert len(follower.wire().drain("jobs")) == items + 1
+
+
+@pytest.mark.programs("etcd", "unshare", "nsenter", "mount", "user:root")
+@pytest.mark.slow
+def test_a_leader_whose_disk_is_full_refuses_puts_serves_gets_and_goes_on_once_there_is_room(tmp_path: Path) -> None:
+    with cluster(tmp_path, count=2, min_in_sync=1) as servers:
+        leader, follower = servers.members
+        leader.spool.mkdir()
+        script = 'mount -t tmpfs -o size=60m none "$1" && shift && exec "$@"'
+        leader.wrapper = ("unshare", "--mount", "sh", "-c", script, "sh", str(leader.spool))
+        assert servers.form() is leader
+        wire, pid = leader.wire(), leader.pid
+        stored, reply = 0, ""
+        while not reply.startswith("SERVER_ERROR"):
+            reply = wire.put("jobs", ITEM)
+            stored += reply == "STORED"
+        assert "disk" in reply, reply
+        for size in (100_000, 1000, 1):  # what is left of the disk is filled up
+            while (reply := wire.put("jobs", "y" * size)) == "STORED":
+                stored += 1
+        assert [wire.get("jobs") for _ in range(stored // 2)] == [ITEM] * (stored // 2)
+        assert "disk_full" in reasons(leader)[1]
+        assert leader.is_running and leader.pid == pid and "cluster.leads" in leader.lines
+        inside = ["nsenter", f"--target={leader.pid}", "--mount", "--"]
+        subprocess.run([*inside, "mount", "-o", "remount,size=400m", str(leader.spool)], check=True)
+        servers.wait_for(lambda: wire.put("jobs", "last") == "STORED", "puts are taken again")
+        servers.wait_until_same()
+        leader.kill()
+        servers.wait_for(lambda: servers.leader is follower, "the other one leads")
+        rest = follower.wire().drain("jobs")
+        assert len(rest) == stored - stored // 2 + 1 and rest[-1] == "last"

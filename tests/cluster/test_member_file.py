@@ -10,7 +10,7 @@ import pytest
 from staniel.cluster.durable import Appended, Fitness, Fixed, Joined, Promised, Trimmed
 from staniel.cluster.places import Place
 from staniel.cluster.stream import RecordKind
-from staniel.journal.disk.fs import FilesMisplaced
+from staniel.journal.disk.fs import FilesMisplaced, JournalFailure
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.spool import SpoolError
 from staniel.server.cluster import member_file
@@ -210,3 +210,30 @@ def test_a_file_that_has_grown_waits_for_room_to_be_compacted() -> None:
     file.write([Trimmed(39)] * 20)
     file.rewrite_if_large()
     assert file._file.size < 1000
+
+
+def test_on_a_full_disk_entries_take_the_place_of_the_reserve_and_old_ones_go_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(member_file, "REWRITE_BYTES_MIN", 1 << 20)
+    monkeypatch.setattr(member_file, "REWRITE_FULL_BYTES_MIN", 1000)
+    disk = full_disk()
+    disk.capacity_bytes += 5000
+    disk.allocate(f"{OWN}/ballast", 5000)
+    file = opened(disk)
+    assert file.kept.apply(Trimmed(39))
+    file.rewrite_if_large()
+    assert file._file.size > 30_000 and not file.is_short_of_room
+    file.write([Trimmed(39)])
+    assert disk.list(OWN) == [("member", True)] and file.is_short_of_room
+    with pytest.raises(JournalFailure, match="cannot write"):
+        file.write([Appended(1, 40, RecordKind.PUT, b"x" * 10_000)])
+    size = file._file.size
+    assert disk.size(PATH) == size
+    file.rewrite_if_large()
+    assert file._file.size < 1000 and not file.is_short_of_room
+    entry = Appended(1, 40, RecordKind.PUT, b"x" * 10_000)
+    assert file.kept.apply(entry)
+    file.write([entry])
+    file.sync_now()
+    assert opened(disk.crash(Crash.DROP)).kept.stream.last == Place(1, 40)

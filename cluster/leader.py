@@ -8,7 +8,7 @@ from enum import Enum
 from staniel.cluster.core import AskKind, Core, Policy
 from staniel.cluster.durable import ALL_FIXED, Appended, Trimmed
 from staniel.cluster.effects import Answer, Closing, ReadPiece, Recover, Refusal, ServeClients, TakeSums
-from staniel.cluster.key import Key
+from staniel.cluster.key import MEMBERS_MAX, Key
 from staniel.cluster.messages import (
     RECORD_BYTES_MAX,
     RECORDS_BYTES_MAX,
@@ -362,7 +362,8 @@ class Leader:
             self._pursue_entry()  # a put may be held for want of members
 
     def _pursue_entry(self) -> None:
-        entering = {peer.id for peer in self.peers.values() if self.may_enter(peer)} - self.members
+        able = {peer.id for peer in self.peers.values() if self.may_enter(peer)} - self.members
+        entering = frozenset(sorted(able)[: MEMBERS_MAX - len(self.members)])  # no member reads a larger key
         if entering:
             self.asked |= self.members | entering  # before etcd is asked
             self._ask(AskKind.CHANGE, self.key.with_members(self.members | entering))

@@ -280,3 +280,29 @@ def test_the_spools_of_members_are_backed_up_verified_and_left_alone(machines: M
     assert not (restored / ".staniel/member").exists()
     with running(restored.parent / "alone", "--spool", str(restored)) as server, Wire(server.address) as wire:
         assert wire.get("q") == b"an item"
+
+
+@pytest.mark.programs("etcd")
+@pytest.mark.slow
+def test_a_backup_of_a_cluster_becomes_another_cluster_with_new_ids(machines: Machines) -> None:
+    first, second, servers = machines.first, machines.second, machines.servers
+    servers.form()
+    assert put(first, "an item") == "STORED"
+    backups, old = str(machines.folder / "backups"), {first.member_id, second.member_id}
+    assert ask(first, "backup", backups).returncode == 0
+    assert put(first, "behind the backup") == "STORED"
+    machines.stop()
+    for member in (first, second):
+        shutil.rmtree(member.spool)
+    assert run_staniel("restore", backups, str(first.spool)).returncode == 0
+    first.start()  # under the name of the old cluster, whose key is there still
+    assert first.wait() != 0 and "joining would overwrite" in first.lines
+    for member in (first, second):
+        member.config.write_text(member.config.read_text().replace('name = "test"', 'name = "test-2"'))
+    first.start()
+    second.start()
+    servers.wait_for(lambda: first.role == "waiting", "it waits")
+    assert ask(first, "cluster", "init").returncode == 0
+    servers.wait_until_whole()
+    assert old.isdisjoint(first.status["in_sync"]) and len(first.status["in_sync"]) == 2
+    assert get(first) == "an item" and get(first) is None

@@ -38,7 +38,7 @@ from staniel.cluster.effects import (
     Sync,
     Transact,
 )
-from staniel.cluster.key import Key
+from staniel.cluster.key import MEMBERS_MAX, Key, decode_key, encode_key
 from staniel.cluster.leader import LeaderState
 from staniel.cluster.member import Member, RoleState
 from staniel.cluster.messages import RECORD_BYTES_MAX, Acknowledge, Hello, Message, NeedsRepair, Records, Welcome
@@ -233,6 +233,19 @@ def test_a_look_waits_for_a_record_that_is_written_after_it() -> None:
     assert place == Place(1, before + 1) and driver.member.core.last == before
     assert Answer(1, before + 1) in driver.carry_out() and driver.member.core.last == before + 1
     assert driver.carry_out() == []
+
+
+def test_a_set_has_no_more_members_than_a_key_can_have() -> None:
+    others = [bytes([number]) * 16 for number in range(1, MEMBERS_MAX)]
+    driver = leading(*others[1:])
+    for connection, other in enumerate([others[0], B], 7):
+        driver.hear(Hello((), 0, 0, False), 1, connection, other)
+        driver.hear(Acknowledge(1, driver.member.core.last), 1, connection, other)
+    assert not [effect for effect in driver.take(3) if isinstance(effect, Transact)]
+    asked = driver.last(Transact)
+    assert isinstance(asked, Transact)
+    assert len(asked.key.members) == MEMBERS_MAX and B not in asked.key.members
+    assert decode_key(encode_key(asked.key)) == asked.key
 
 
 def test_few_members_in_the_set_refuse_puts_and_nothing_else() -> None:

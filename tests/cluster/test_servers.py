@@ -87,6 +87,20 @@ def test_no_item_is_lost_when_the_leader_is_killed_and_clients_follow(tmp_path: 
         client.close()
 
 
+def test_items_larger_than_a_record_of_the_stream_are_on_each_member(tmp_path: Path) -> None:
+    items = [letter * size for letter, size in (("a", 1 << 20), ("b", 10_000_000), ("c", 40_000_000), ("d", 1))]
+    with cluster(tmp_path, count=2, min_in_sync=1) as servers:
+        for member in servers.members:
+            member.config.write_text(member.config.read_text() + '[default]\nmax_item_size = "64MB"\n')
+        leader = servers.form()
+        wire = leader.wire()
+        assert [wire.put("jobs", item) for item in items] == ["STORED"] * len(items)
+        leader.kill()
+        other = others(servers, leader)[0]
+        servers.wait_for(lambda: servers.leader is other, "the other one leads")
+        assert other.wire().drain("jobs") == items
+
+
 def test_jobs_and_shared_clients_follow_the_leader_that_takes_over(tmp_path: Path) -> None:
     with cluster(tmp_path) as servers:
         ports = [free_port() for _ in servers.members]

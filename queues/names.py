@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 
 NAME_BYTES_MAX = 200  # a file name may have 255: this leaves room for `.<digits>.pack` and a little more
+FILE_NAME_MAX = 255  # no file system has longer names; what a request calls a file may be longer
 RESERVED = frozenset("./~\0")
 # A word of a request has only bytes above the blank, as ISO-8859-1; 0x7F is also a control character. Bytes from 0x80
 # on may be parts of UTF-8 characters.

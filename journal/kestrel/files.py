@@ -11,7 +11,7 @@ from enum import Enum
 
 from msgspec import Struct
 
-from staniel.queues.names import file_error
+from staniel.queues.names import FILE_NAME_MAX, file_error
 
 OWN_FOLDER = ".staniel"  # the spool's folder for all files that are not journals
 # Any number of digits: the next archive is numbered one above the largest, however large that is.
@@ -39,7 +39,7 @@ FOREIGN = Name(Kind.FOREIGN)
 
 def parse(file_name: str) -> Name:
     """Parse `file_name`."""
-    match = PATTERN.fullmatch(file_name)
+    match = PATTERN.fullmatch(file_name) if len(file_name) <= FILE_NAME_MAX else None
     if match is None or file_error(match[1]):
         return FOREIGN
     queue, number, pack, temp = match.groups()

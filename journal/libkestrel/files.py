@@ -11,6 +11,8 @@ from enum import Enum
 
 from msgspec import Struct
 
+from staniel.queues.names import FILE_NAME_MAX
+
 # Any number of digits: the next segment's number is one above the largest, however large that is.
 PATTERN = re.compile(r"([A-Za-z0-9:_-]+)\.(?:([0-9]+)(~~[0-9]+)?|read\.([^/]*))", re.DOTALL)
 NAME = re.compile(r"[A-Za-z0-9:_-]+")
@@ -38,7 +40,7 @@ FOREIGN = StreamFileName(StreamFileKind.FOREIGN)
 
 def parse(file_name: str) -> StreamFileName:
     """Parse a file name. Return FOREIGN if it is not a name of this format."""
-    match = PATTERN.fullmatch(file_name)
+    match = PATTERN.fullmatch(file_name) if len(file_name) <= FILE_NAME_MAX else None
     if match is None:
         return FOREIGN
     queue, number, segment_temp, reader = match.groups()

@@ -13,23 +13,24 @@ Over HTTP (`broker/admin/http/holds.py`), with the right `admin`:
     POST   /api/holds/NAME/move  {"passed": {queue: file name}}              forward only
     DELETE /api/holds/NAME       drop
 
-Tools without a server call `read_holds` and `files_to_read`. The command log of jobs is the queue `.cmdlog`. A glob is
-matched with the name that a queue's files have: fan-out children share the files of their parent. A position is the
-name of the last sealed file that the holder has wholly read; the files of a queue are ordered by the number in their
-names.
+Tools without a server call `read_holds`, `files_to_read` and `open_to_read`. The command log of jobs is the queue
+`.cmdlog`. A glob is matched with the name that a queue's files have: fan-out children share the files of their parent.
+A position is the name of the last sealed file that the holder has wholly read; the files of a queue are ordered by the
+number in their names.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from enum import Enum
 from fnmatch import fnmatchcase
 
 import msgspec
 from msgspec import Struct
 
-from staniel.journal.disk.fs import MISSING, Fs
+from staniel.journal.disk.fs import MISSING, Fs, Reader
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.workq import files as workq_files
 
@@ -41,6 +42,7 @@ FORMAT_VERSION = 1
 HOLDS_MAX = 32
 GLOBS_MAX = 100
 GLOB_CHARS_MAX = 255
+MAX_BYTES_MAX = (1 << 63) - 1
 HOLD_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,31}")
 OF_HOLD = "~"  # between a hold and the file that is kept for it, in the name of a kept file
 
@@ -83,11 +85,12 @@ class FilePlace(Struct, frozen=True):
 
 
 class ToRead(Struct, frozen=True):
-    """A sealed file that a holder has not passed."""
+    """A sealed file that a holder has not passed. `kept`: its path once it is kept."""
 
     queue: str
     name: str
     path: str
+    kept: str
 
 
 def place_of(name: str) -> FilePlace | None:
@@ -133,12 +136,6 @@ def kept_place(name: str) -> tuple[str, FilePlace] | None:
     return None if place is None else (hold, place)
 
 
-def is_needed(holds: Iterable[Hold], name: str) -> bool:
-    """Tell whether a kept file is still needed by its hold."""
-    kept = kept_place(name)
-    return kept is not None and any(hold.name == kept[0] and needs(hold, kept[1]) for hold in holds)
-
-
 def hold_error(name: str, queues: Collection[str], max_bytes: int) -> str:
     """Return why a hold cannot be created with these values; "" if it can."""
     if HOLD_NAME.fullmatch(name) is None:
@@ -147,8 +144,8 @@ def hold_error(name: str, queues: Collection[str], max_bytes: int) -> str:
         return f"a hold is about 1 to {GLOBS_MAX} patterns of queue names"
     if not all(0 < len(glob) <= GLOB_CHARS_MAX for glob in queues):
         return f"a pattern of queue names has 1 to {GLOB_CHARS_MAX} characters"
-    if max_bytes < 0:
-        return "max_bytes is negative"
+    if not 0 <= max_bytes <= MAX_BYTES_MAX:
+        return f"max_bytes is from 0 to {MAX_BYTES_MAX}"
     return ""
 
 
@@ -203,20 +200,60 @@ def files_to_read(fs: Fs, folder: str, hold: Hold, jobs: str = "") -> list[ToRea
     """Return the sealed files that the holder has not passed, in the order of each queue. A kept file is read in place
     of one with its name that has replaced it. The newest segment of libkestrel's queues and of the command log, which
     is still written, is among them: the caller leaves it out. `jobs`: the folder of a command log outside the spool.
-    Raises OSError.
+    Open them with `open_to_read`. Raises OSError.
     """
     own = f"{folder}/{kestrel_files.OWN_FOLDER}"
-    folders = [f"{own}/{KEPT}", *([f"{jobs}/{JOBS_KEPT}"] if jobs else [])]
-    folders += [folder, jobs or f"{own}/{workq_files.OWN_FOLDER}"]
-    files: dict[str, tuple[FilePlace, str]] = {}
-    for path in folders:
+    in_place = {folder: f"{own}/{KEPT}", f"{own}/{workq_files.OWN_FOLDER}": f"{own}/{KEPT}"}
+    if jobs:
+        in_place = {folder: f"{own}/{KEPT}", jobs: f"{jobs}/{JOBS_KEPT}"}
+    # A server keeps a file before it removes or replaces it: what is not in place any more is kept by now. What is kept
+    # by then may be newer than a file that was sealed after the look at its place.
+    before = _kept_files(fs, hold, in_place.values())
+    files: dict[str, tuple[FilePlace, ToRead]] = {}
+    for path, kept in in_place.items():
         for name in _names(fs, path):
-            is_kept = name.startswith(f"{hold.name}{OF_HOLD}")
-            place = place_of(name.partition(OF_HOLD)[2] if is_kept else name)
-            if place is not None and needs(hold, place):
-                files.setdefault(place.name, (place, f"{path}/{name}"))  # an archive stands before its pack
+            place = place_of(name)
+            if place is not None and needs(hold, place):  # an archive comes before its pack
+                file = ToRead(place.queue, place.name, f"{path}/{name}", f"{kept}/{kept_name(hold.name, place.name)}")
+                files.setdefault(place.name, (place, file))
+    newest: dict[str, int] = {}
+    for place, _ in (*before, *files.values()):
+        newest[place.queue] = max(place.number, newest.get(place.queue, 0))
+    for place, file in _kept_files(fs, hold, in_place.values()):
+        if place.number <= newest.get(place.queue, -1):
+            files[place.name] = place, file
     ordered = sorted(files.values(), key=lambda entry: (entry[0].queue, entry[0].number, entry[0].name))
-    return [ToRead(place.queue, place.name, path) for place, path in ordered]
+    return [file for _, file in ordered]
+
+
+def _kept_files(fs: Fs, hold: Hold, folders: Iterable[str]) -> list[tuple[FilePlace, ToRead]]:
+    """Return the kept files that the holder has not passed."""
+    kept = []
+    for folder in dict.fromkeys(folders):
+        for name in _names(fs, folder):
+            of_hold = kept_place(name)
+            if of_hold is not None and of_hold[0] == hold.name and needs(hold, of_hold[1]):
+                place, path = of_hold[1], f"{folder}/{name}"
+                kept.append((place, ToRead(place.queue, place.name, path, path)))
+    return kept
+
+
+def open_to_read(fs: Fs, file: ToRead) -> Reader:
+    """Open a file that `files_to_read` has returned. Another one may have its path now, a pack for instance. But it was
+    kept before that, so the kept one counts if there is one once the path is open. Raises OSError.
+    """
+    reader = None
+    with suppress(*MISSING):
+        reader = fs.reader(file.path)
+    try:
+        kept = fs.reader(file.kept)
+    except MISSING:
+        if reader is None:
+            raise
+        return reader
+    if reader is not None:
+        reader.close()
+    return kept
 
 
 def _names(fs: Fs, folder: str) -> list[str]:

@@ -8,6 +8,9 @@ before every removal and rename, `RemovalList` before a whole list of removals, 
 A second name that a killed process has made but not used is removed at the next start: the file still has its own name
 then. A kept file that differs from the present file of its name (a pack, a cut segment, a cleaned one) is what that has
 replaced.
+
+The hub and a background task may keep the same file at once: a queue is deleted while its segments are removed. So a
+second name that is there already is used as it is, and each change of what is known is one step of the interpreter.
 """
 
 from __future__ import annotations
@@ -15,23 +18,23 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import NamedTuple
 
-from staniel.journal.disk.fs import MISSING, Fs, is_there, remove_each
+from staniel.journal.disk.fs import MISSING, File, Fs, is_there, remove_each
 from staniel.journal.disk.quarantine import UNDECODABLE, quarantine
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.disk.unsynced_names import UnsyncedNames
 from staniel.journal.holds import (
+    CMDLOG,
     JOBS_KEPT,
     KEPT,
     NAME,
-    OF_HOLD,
     FilePlace,
     Hold,
     HoldState,
     decode,
     encode,
     holds_queue,
-    is_needed,
     kept_name,
     kept_place,
     needs,
@@ -41,11 +44,21 @@ from staniel.journal.holds import (
 from staniel.journal.workq import files as workq_files
 
 COMPARED_BYTES = 1 << 20  # at a time
+LOCK = "lock"  # of the spool
+LAST_NUMBERS_MAX = 10_000  # queues whose highest number is remembered each
+TIME_MAX = 10**15  # in ms; a higher number in a file's name is no time
+
+
+class KeptPlace(NamedTuple):
+    """The number of a kept file, and the folder that it is in."""
+
+    number: int
+    folder: str
 
 
 class FileKeeper:
-    """The kept files of one spool. `holds` and `kept` are also read by tasks in a thread: the one is replaced as a
-    whole, each change of the other is one step.
+    """The kept files of one spool. `holds`, `kept` and `places` are also read by tasks in a thread: the first is
+    replaced as a whole, each change of the others is one step.
     """
 
     def __init__(self, fs: UnsyncedNames, folder: str, own: str) -> None:
@@ -59,11 +72,14 @@ class FileKeeper:
         self.holds: tuple[Hold, ...] = ()
         self.kept: dict[str, int] = {}
         """The size of each kept file, by name."""
-        self.sizes: dict[str, dict[str, int]] = {}
-        """The same by hold."""
-        self._paths: dict[str, str] = {}
+        self.places: dict[str, dict[str, dict[str, KeptPlace]]] = {}
+        """The same files by hold, queue and name."""
+        self._pruned: dict[str, Hold | None] = {}  # by name: the holds that need all that is kept for them
+        self._changed: set[str] = set()  # holds whose totals are to be counted
+        self._totals: dict[str, tuple[int, int]] = {}
         self._last_numbers: dict[str, int] = {}
-        """The highest number of a file that was kept in this run, by queue."""
+        """The highest number of a file that was kept or passed in this run, by queue."""
+        self._forgotten_number = 0  # the highest one of all queues that are not in there any more
         self.damage = ""
         """Why the file with the holds could not be used, and where a copy of it is; "" if it could."""
 
@@ -96,8 +112,10 @@ class FileKeeper:
             if place is None:
                 continue
             for other in [kept_name(hold.name, place.name) for hold in self.holds if needs(hold, place)]:
-                if other not in self.kept and other not in sizes and (path := _present(self._fs, folder, place, name)):
-                    sizes[other] = self._link(path, target, other)
+                if other in self.kept or other in sizes or not (path := _present(self._fs, folder, place, name)):
+                    continue
+                if (size := self._link(path, target, other)) >= 0:
+                    sizes[other] = size
         if sizes:
             self._fs.sync_folder(target)
             for name, size in sizes.items():
@@ -112,40 +130,66 @@ class FileKeeper:
         A later file needs a higher one: after a step of the clock, or after a power cut has lost the newest file.
         """
         numbers = [passed_number(hold, queue) for hold in self.holds if queue in hold.passed]
-        return max([self._last_numbers.get(queue, 0), *numbers])
+        forgotten = 0 if queue == CMDLOG else self._forgotten_number
+        return max([self._last_numbers.get(queue, forgotten), *numbers])
 
     def has_kept(self, queue: str) -> bool:
-        """Tell whether a file of `queue` was kept in this run."""
-        return queue in self._last_numbers
+        """Tell whether a file of `queue` is kept."""
+        return any(queues.get(queue) for queues in self.places.copy().values())
 
     def totals(self, hold: str) -> tuple[int, int]:
         """Return how many files are kept for a hold, and their bytes."""
-        sizes = list(self.sizes.get(hold, {}).values())
-        return len(sizes), sum(sizes)
+        if hold in self._changed:
+            self._changed.discard(hold)  # first, because a task in a thread may change what is counted
+            names = [name for files in self.places.get(hold, {}).copy().values() for name in files.copy()]
+            self._totals[hold] = len(names), sum([self.kept.get(name, 0) for name in names])
+        return self._totals.get(hold, (0, 0))
 
-    def try_links(self) -> None:
-        """Check that files can be kept. Raises OSError if the file system has no hard links; raises JournalFailure."""
-        for target in dict.fromkeys(self._targets.values()):
+    def adopt(self, holds: tuple[Hold, ...]) -> None:
+        """Let these be the holds from now on: they are durable, and no task is running. The numbers of queues that a
+        holder has passed, and that its hold does not name any more, are remembered.
+        """
+        present = {hold.name: hold for hold in holds}
+        for hold in self.holds:
+            now = present.get(hold.name)
+            if now is hold:
+                continue
+            for queue in hold.passed.keys() - (now.passed.keys() if now is not None else ()):
+                self._remember_number(queue, passed_number(hold, queue))
+            self.places[hold.name] = {queue: files for queue, files in self._places_of(hold.name).items() if files}
+            if now is None and not self.places[hold.name]:
+                for known in (self.places, self._totals, self._pruned):
+                    known.pop(hold.name, None)
+        self.holds = holds
+
+    def try_links(self, *, with_jobs: bool) -> None:
+        """Check that files can be kept, those of the command log only if `with_jobs`. Raises OSError if the file system
+        has no hard links, or the folder of kept files is on another one; raises JournalFailure.
+        """
+        fs = self._fs.beneath
+        for folder, target in self._targets.items():
+            if folder == self._folder:
+                trial = f"{self._own}/{LOCK}"
+            else:
+                trial = f"{folder}/{workq_files.APPEND_LOCK}"
+                if not with_jobs or not is_there(fs, trial):  # this server has not locked that command log
+                    continue
             self._fs.make_folder(target)
-            trial = f"{target}/trial"
             with suppress(FileNotFoundError):
-                self._fs.beneath.remove(trial)
-            file = self._fs.beneath.append(f"{trial}~~1")
-            try:
-                self._fs.beneath.link(f"{trial}~~1", trial)
-            finally:
-                file.close()
-                remove_each(self._fs.beneath, target, ["trial", "trial~~1"])
+                fs.remove(f"{target}/trial")
+            fs.link(trial, f"{target}/trial")
+            remove_each(fs, target, ["trial"])
 
     def clear_for(self, holds: Iterable[Hold]) -> None:
         """Remove the files that a former hold with the name of a new one has left, durably: it must not take them for
         its own. Raises OSError if the system refuses it; raises JournalFailure.
         """
-        self.prune(self.holds)
         new = {hold.name for hold in holds} - {hold.name for hold in self.holds if hold.state is HoldState.ACTIVE}
-        for name in list(self.kept):
-            if name.partition(OF_HOLD)[0] in new:
-                raise OSError(errno.EBUSY, "a file of a former hold cannot be removed", self._paths[name])
+        self.prune([hold for hold in self.holds if hold.name not in new])
+        for hold in sorted(new):
+            for files in self._places_of(hold).values():
+                for name, place in files.items():
+                    raise OSError(errno.EBUSY, "a file of a former hold cannot be removed", f"{place.folder}/{name}")
 
     def save(self, holds: Iterable[Hold]) -> None:
         """Store the holds, durably. Raises OSError, and the file has the old ones then; raises JournalFailure."""
@@ -155,39 +199,96 @@ class FileKeeper:
         """Remove the kept files that none of `holds` needs, durably; the holds are durable. Files that the system
         refuses to remove stay until the next call. Raises JournalFailure.
         """
-        folders = set()
-        for name in list(self.kept):
-            if is_needed(holds, name):
-                continue
-            folder, _, last = self._paths[name].rpartition("/")
-            with suppress(OSError):
-                remove_each(self._fs.beneath, folder, [last])
-                self.kept.pop(name, None)
-                self.sizes.get(name.partition(OF_HOLD)[0], {}).pop(name, None)
-                folders.add(folder)
+        folders = set[str]()
+        wanted = {hold.name: hold for hold in holds}
+        for name in list(self.places):
+            hold = wanted.get(name)
+            if hold is not None and self._pruned.get(name) is hold:
+                continue  # the files are many, and the holds that change are few
+            self._pruned[name] = hold  # before the files are listed: what is kept from now on is compared with it
+            is_whole = True
+            for queue, files in self._places_of(name).items():
+                passed = passed_number(hold, queue) if hold is not None and holds_queue(hold, queue) else None
+                for file, place in list(files.items()):
+                    if passed is None or place.number <= passed:
+                        is_whole &= self._remove(name, files, file, folders)
+            if not is_whole:
+                self._pruned[name] = None
         for folder in sorted(folders):
             self._fs.sync_folder(folder)
+
+    def _places_of(self, hold: str) -> dict[str, dict[str, KeptPlace]]:
+        return self.places.get(hold, {}).copy()
+
+    def _remove(self, hold: str, files: dict[str, KeptPlace], name: str, folders: set[str]) -> bool:
+        """Remove a kept file, and note its folder. Return False if the system refuses that."""
+        folder = files[name].folder
+        try:
+            remove_each(self._fs.beneath, folder, [name])
+        except OSError:
+            return False
+        folders.add(folder)
+        self.kept.pop(name, None)
+        files.pop(name, None)
+        self._changed.add(hold)
+        return True
 
     def _record_kept(self, target: str, name: str, size: int) -> None:
         kept = kept_place(name)
         assert kept is not None
         hold, place = kept
-        self._paths[name], self.kept[name] = f"{target}/{name}", size
-        self.sizes.setdefault(hold, {})[name] = size
-        self._last_numbers[place.queue] = max(place.number, self._last_numbers.get(place.queue, 0))
+        self.kept[name] = size
+        self.places.setdefault(hold, {}).setdefault(place.queue, {})[name] = KeptPlace(place.number, target)
+        self._changed.add(hold)
+        if (pruned := self._pruned.get(hold)) is not None and not needs(pruned, place):
+            self._pruned[hold] = None  # it was moved past this file just now
+        self._remember_number(place.queue, place.number)
+
+    def _remember_number(self, queue: str, number: int) -> None:
+        known = self._last_numbers.pop(queue, 0)
+        self._last_numbers[queue] = max(number, known)
+        if len(self._last_numbers) > LAST_NUMBERS_MAX:
+            oldest = next(iter(self._last_numbers))
+            number = self._last_numbers.pop(oldest)
+            if oldest == CMDLOG or number > TIME_MAX:  # numbers that others must not be compared with
+                self._last_numbers[oldest] = number
+            else:
+                self._forgotten_number = max(number, self._forgotten_number)
 
     def _link(self, path: str, target: str, name: str) -> int:
-        """Give a file a second name, and sync the file. Return its size. Raises OSError."""
+        """Give a file a second name, and sync the file. Return its size; -1 if it is gone, because another thread has
+        kept and removed it. Raises OSError.
+        """
         fs, other = self._fs.beneath, f"{target}/{name}"
         try:
-            fs.link(path, other)
-        except FileExistsError:  # an earlier attempt has failed before its sync
-            fs.remove(other)
-            fs.link(path, other)
+            try:
+                fs.link(path, other)
+            except FileNotFoundError:
+                self._fs.make_folder(target)
+                fs.link(path, other)
+        except FileExistsError:
+            return self._use_link(path, other)
         except FileNotFoundError:
-            self._fs.make_folder(target)
-            fs.link(path, other)
+            return -1
+        except OSError as error:
+            error.filename = other  # the hold is in this name
+            raise
+        return self._sync_link(fs.append(other))
+
+    def _use_link(self, path: str, other: str) -> int:
+        """Return the size of a file whose second name is there, after a sync: an earlier attempt has failed before it,
+        or another thread is about to sync it, and a new name would be a new empty file for that one. Raises OSError.
+        """
+        fs = self._fs.beneath
         file = fs.append(other)
+        if file.is_at(path) or self._is_same(other, path) or not is_there(fs, path):
+            return self._sync_link(file)
+        file.close()  # what a former file of this name has left
+        fs.remove(other)
+        fs.link(path, other)
+        return self._sync_link(fs.append(other))
+
+    def _sync_link(self, file: File) -> int:
         try:
             self._fs.guard(file.sync)
             return file.size
@@ -222,18 +323,26 @@ class FileKeeper:
                 continue
             path = f"{target}/{name}"
             if any(self._is_same(path, f"{folder}/{kept[1].name}") for folder in folders):
-                self._fs.beneath.remove(path)
-                continue
+                with suppress(OSError):  # it counts as kept then
+                    self._fs.beneath.remove(path)
+                    continue
             self._record_kept(target, name, self._fs.size(path))
         self._fs.sync_folder(target)
 
     def _is_same(self, path: str, other: str) -> bool:
-        """Tell whether both files have the same content: usually they are one file."""
+        """Tell whether both files have the same content. Usually they are one file, and are not read."""
         fs = self._fs
         try:
             size = fs.size(other)
         except MISSING:
             return False
+        with suppress(OSError):  # a file that cannot be opened for writing is compared
+            file = fs.beneath.append(path)
+            try:
+                if file.is_at(other):
+                    return True
+            finally:
+                file.close()
         return size == fs.size(path) and all(
             fs.read(path, at, COMPARED_BYTES) == fs.read(other, at, COMPARED_BYTES)
             for at in range(0, size, COMPARED_BYTES)

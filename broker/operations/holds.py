@@ -21,6 +21,7 @@ from msgspec import Struct, structs
 
 from staniel.broker.events import EventSink, Level, RateLimitedSink
 from staniel.journal.background import CallbackTask, TaskQueue
+from staniel.journal.disk.ballast import Space
 from staniel.journal.disk.fs import FULL_ERRNOS, is_missing
 from staniel.journal.disk.refusals import described, remedy_in_service
 from staniel.journal.holds import (
@@ -30,6 +31,7 @@ from staniel.journal.holds import (
     Hold,
     HoldState,
     hold_error,
+    holds_queue,
     kept_name,
     move_error,
     place_of,
@@ -45,7 +47,7 @@ from staniel.queues.registry import Queues
 if TYPE_CHECKING:
     from staniel.journal.workq.log import CmdLog  # loads what a server without jobs does not need
 
-REMEDY = "make the spool's own folder writable for this user, on a file system with hard links"
+REMEDY = "make the spool's own folder writable for this user, on the journals' file system, one with hard links"
 
 
 class HoldRefused(Exception):
@@ -109,7 +111,8 @@ class SaveHolds(CallbackTask):
 
     def work(self) -> None:
         if self._tries:
-            self._keeper.try_links()
+            with_jobs = any(holds_queue(hold, CMDLOG) for hold in self._holds)
+            self._keeper.try_links(with_jobs=with_jobs)
             self._keeper.clear_for(self._holds)
         self._keeper.save(self._holds)
         self._keeper.prune(self._holds)
@@ -126,6 +129,7 @@ class Holds:
         self._report, self._rate_limited = report, RateLimitedSink(report)
         self._waiting: deque[Asked] = deque()
         self._is_changing = False
+        self._is_at_limits = False  # holds are being dropped at their limits
         if self.keeper.damage:
             hint = "there are no holds now; create them again, which removes what was kept until now"
             report(Level.ERROR, "holds.damaged", file=self.keeper.path, why=self.keeper.damage, hint=hint)
@@ -204,7 +208,7 @@ class Holds:
             wall_ms = self._calendar.wall_ms(now_ms)
             return _replaced(holds, structs.replace(hold, passed={**earlier, **named}, moved_at_ms=wall_ms))
 
-        self._ask(change, then)
+        self._ask(change, then, frees=True)
 
     def drop(self, name: str, then: Then) -> None:
         """Remove a hold, and the files that were kept for it alone."""
@@ -213,24 +217,21 @@ class Holds:
             gone = _find(holds, name)
             return tuple(hold for hold in holds if hold is not gone)
 
-        self._ask(change, then)
+        self._ask(change, then, frees=True)
 
     def check_limits(self, now_ms: int) -> None:
         """Drop the holds whose files exceed their limits. Called each second."""
-        if self._is_changing:
+        if self._is_at_limits or not self._find_over(self.keeper.holds):
             return
-        over = {
-            hold.name: size
-            for hold in self.keeper.holds
-            if 0 < hold.max_bytes < (size := self.keeper.totals(hold.name)[1])
-        }
-        if not over:
-            return
+        self._is_at_limits = True
+        over: dict[str, int] = {}
 
         def change(holds: tuple[Hold, ...]) -> tuple[Hold, ...]:
+            over.update(self._find_over(holds))  # a move that was asked for earlier may have made room
             return tuple(self._dropped(hold, over[hold.name]) if hold.name in over else hold for hold in holds)
 
         def then(refused: HoldRefused | None, now_ms: int) -> None:
+            self._is_at_limits = False
             for name, size in over.items() if refused is None else ():
                 self.dropped_at_limit += 1
                 hint = "its holder has missed files; let it catch up from the queues, then create the hold again"
@@ -241,6 +242,13 @@ class Holds:
                 self._rate_limited(Level.WARNING, "hold.undropped", now_ms, hold=next(iter(over)), why=why, hint=hint)
 
         self._ask(change, then, frees=True)
+
+    def _find_over(self, holds: tuple[Hold, ...]) -> dict[str, int]:
+        """Return the bytes that are kept for each active hold beyond its limit. Those of a dropped one are there if the
+        system has refused to remove them.
+        """
+        sizes = [(hold, self.keeper.totals(hold.name)[1]) for hold in holds if is_active(hold)]
+        return {hold.name: size for hold, size in sizes if 0 < hold.max_bytes < size}
 
     def _dropped(self, hold: Hold, size: int) -> Hold:
         why = f"its files had {size:,} bytes, and max_bytes is {hold.max_bytes:,}"
@@ -265,22 +273,22 @@ class Holds:
             if holds == self.keeper.holds:
                 asked.then(None, now_ms)
                 continue
-            self._is_changing = True
-            self._tasks.submit(SaveHolds(self.keeper, holds, partial(self._saved, asked, holds), tries=asked.tries))
+            self._submit(asked, holds)
             return
+
+    def _submit(self, asked: Asked, holds: tuple[Hold, ...]) -> None:
+        self._is_changing = True
+        self._tasks.submit(SaveHolds(self.keeper, holds, partial(self._saved, asked, holds), tries=asked.tries))
 
     def _saved(self, asked: Asked, holds: tuple[Hold, ...], error: OSError | None, now_ms: int) -> None:
         self._is_changing = False
-        if error is not None and asked.frees and error.errno in FULL_ERRNOS:
-            try:
-                self._spool.group.try_or_release_ballast(lambda: self.keeper.save(holds))
-            except OSError as refused:
-                error = refused
-            else:
-                error = None
-                self.keeper.prune(holds)
+        group = self._spool.group
+        if error is not None and error.errno in FULL_ERRNOS and asked.frees and group.ballast.space is Space.AMPLE:
+            group.release_ballast()
+            self._submit(asked._replace(frees=False), holds)
+            return
         if error is None:
-            self.keeper.holds = holds
+            self.keeper.adopt(holds)
             asked.then(None, now_ms)
         else:
             why = f"the holds cannot be stored: {described(error)}"
@@ -310,7 +318,7 @@ class Holds:
         return is_there or name in self._queues.blocked or queue in self._queues.blocked or self.keeper.has_kept(queue)
 
 
-def is_active(hold: HoldView | HoldFigure) -> bool:
+def is_active(hold: Hold | HoldView | HoldFigure) -> bool:
     return hold.state is HoldState.ACTIVE
 
 

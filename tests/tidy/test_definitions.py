@@ -39,6 +39,7 @@ EXCEPTIONS = {
     "HoldView": "likewise",
     "read_holds": "programs that read a spool's files call it",
     "files_to_read": "likewise",
+    "open_to_read": "likewise",
     "DeadLetter": "all of its fields are put as JSON",
     "Etcd": "servers of a cluster will call it; there are none yet",
     "Watch.next_news": "likewise",

@@ -11,7 +11,8 @@ import pytest
 
 from staniel.broker import protocols
 from staniel.broker.broker import LOOK_MS
-from staniel.journal.holds import files_to_read, place_of, read_holds
+from staniel.journal import kept_files
+from staniel.journal.holds import files_to_read, open_to_read, place_of, read_holds
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Crash
 from tests.broker.admin.test_health import scraped
@@ -145,6 +146,7 @@ def test_a_move_gives_up_what_was_passed_and_no_more() -> None:
         ({"mail": "mail"}, "is not the name of a sealed file of mail"),
         ({"mail": "q.1"}, "is not the name of a sealed file of mail"),
         ({"mail": "../lock"}, "is not the name of a sealed file of mail"),
+        ({"mail": f"mail.{'9' * 5000}"}, "is not the name of a sealed file of mail"),
         ({"q": "q.1"}, "is not about q"),
         ({"mail": "NEWEST"}, "there is no sealed file"),
         ({"mail": "FIRST"}, "never moves back"),
@@ -175,6 +177,7 @@ def test_a_hold_is_created_once_and_only_with_sound_values() -> None:
         ({"name": "x", "queues": []}, 400),
         ({"name": "x", "queues": [""]}, 400),
         ({"name": "x", "max_bytes": -1}, 400),
+        ({"name": "x", "max_bytes": 1 << 63}, 400),
         ({"queues": ["q"]}, 400),
     ]:
         assert asked(world, "POST", "/api/holds", body)[0] == status, body
@@ -256,7 +259,194 @@ def test_a_hold_at_its_limit_is_dropped_on_a_full_disk() -> None:
     assert world.events.count("hold.dropped") == 1 and not world.broker.spool.keeper.kept
 
 
-@pytest.mark.parametrize(("verb", "path"), [("create", "holds.new"), ("link", "kept"), ("rename", "holds")])
+@pytest.mark.parametrize("how", ["move", "drop"])
+def test_what_frees_a_full_disk_is_possible_on_it(how: str) -> None:
+    world = World(SMALL)
+    create(world, queues=["q"])
+    turn_over(world, "q")
+    kept = kept_for(world)
+    world.disk.fail("create", "holds.new", errno.ENOSPC)
+    if how == "move":
+        assert asked(world, "POST", "/api/holds/h/move", {"passed": {"q": kept[-1]}})[0] == 200
+    else:
+        assert asked(world, "DELETE", "/api/holds/h")[0] == 200
+    assert kept and not kept_for(world) and not world.disk.list("s/.staniel/kept")
+
+
+def test_the_drop_of_a_hold_whose_files_cannot_be_removed_is_told_once() -> None:
+    world = World(SMALL)
+    create(world, max_bytes=1000)
+    world.disk.fail("remove", "kept/h~", errno.EACCES, times=10_000)
+    turn_over(world, "q")
+    for _ in range(5):
+        world.turn(LOOK_MS)
+        settle(world)
+    assert kept_for(world) and world.events.count("hold.dropped") == world.broker.file_holds.dropped_at_limit == 1
+
+
+def test_a_limit_counts_while_changes_follow_each_other() -> None:
+    world = World(SMALL)
+    create(world, queues=["q"])
+    turn_over(world, "q")
+    create(world, queues=["q"], max_bytes=1000)
+    holds = world.broker.file_holds
+    for number in range(3):  # a change is under way whenever the limits are checked
+        holds.create(f"other{number}", ["b"], 0, world.now_ms, lambda refused, now_ms: None)
+    assert holds._is_changing
+    holds.check_limits(world.now_ms)
+    world.do_tasks()
+    assert world.events.count("hold.dropped") == 1 and len(holds) == 4
+
+
+def test_a_hold_whose_holder_has_moved_meanwhile_is_not_dropped_at_its_limit() -> None:
+    world = World(SMALL)
+    create(world, queues=["q"])
+    turn_over(world, "q")
+    create(world, queues=["q"], max_bytes=1000)
+    holds = world.broker.file_holds
+    holds.move("h", {"q": kept_for(world)[-1]}, world.now_ms, lambda refused, now_ms: None)
+    holds.check_limits(world.now_ms)
+    settle(world)
+    world.do_tasks()
+    assert not kept_for(world) and world.events.count("hold.dropped") == 0
+    world.turn(LOOK_MS)
+    turn_over(world, "q")
+    assert world.events.count("hold.dropped") == 1  # limits are checked again
+
+
+def test_what_was_kept_once_takes_no_memory_once_it_is_passed() -> None:
+    world = World(SMALL)
+    create(world)
+    keeper = world.broker.spool.keeper
+    for number in range(5):
+        world.client().puts("x", f"temporary{number}").says(f"delete temporary{number}")
+        settle(world)
+        passed = {f"temporary{number}": kept_for(world)[-1]}
+        _, view = asked(world, "POST", "/api/holds/h/move", {"passed": passed})
+        assert view["passed"] == passed and view["files"] == 0
+    assert not keeper.kept and [*keeper.places] == ["h"] and len(keeper.places["h"]) <= 1
+
+
+def test_a_queue_numbers_its_files_behind_those_that_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_files, "LAST_NUMBERS_MAX", 2)
+    world = World(SMALL)
+    create(world)
+    names = []
+    for queue in ("q", "b", "c", "d"):
+        world.client().puts("x", queue).says(f"delete {queue}")
+        settle(world)
+        names += [name for name in kept_for(world) if name not in names]
+        asked(world, "POST", "/api/holds/h/move", {"passed": {queue: names[-1]}})
+    keeper = world.broker.spool.keeper
+    assert len(keeper._last_numbers) == 2 and not kept_for(world)
+    world.now_ms -= 3_600_000
+    world.client().puts("x", "q").says("delete q")
+    settle(world)
+    numbers = [place.number for place in map(place_of, [names[0], *kept_for(world)]) if place is not None]
+    assert len(numbers) > 1 and numbers[0] < min(numbers[1:])
+
+
+@pytest.mark.parametrize("at", range(5))
+def test_a_holder_that_lists_the_files_while_they_move_misses_none_that_is_before_one_that_it_sees(at: int) -> None:
+    world = World(SMALL)
+    create(world)
+    for queue in ("q", "mail"):
+        turn_over(world, queue)
+        for number in range(30):
+            world.client().puts(f"{number:05}".ljust(60, "."), queue)
+    world.turn()
+    (hold,) = read_holds(world.disk, "s")
+    disk = RacingDisk(world, at)
+    found = files_to_read(disk, "s", hold)  # type: ignore[arg-type]
+    everything = [file.name for file in files_to_read(world.disk, "s", hold)]
+    for queue in ("q", "mail"):
+        seen = [file.name for file in found if file.queue == queue]
+        assert [name for name in everything if place_of(name).queue == queue][: len(seen)] == seen  # type: ignore[union-attr]
+
+
+class RacingDisk:
+    """A disk whose queues are read in part, and written, just after the folder `at`, in their order, was listed."""
+
+    def __init__(self, world: World, at: int) -> None:
+        self._world, self._left = world, at
+
+    def list(self, folder: str) -> list[tuple[str, bool]]:
+        entries = self._world.disk.list(folder)
+        if self._left == 0:
+            client = self._world.client()
+            for queue in ("q", "mail"):
+                for _ in range(25):
+                    client.says(f"get {queue}").puts("x" * 60, queue)
+            settle(self._world)
+        self._left -= 1
+        return entries
+
+
+def test_a_holder_that_opens_a_file_just_when_a_pack_replaces_it_reads_the_file() -> None:
+    world = World(SMALL)
+    turn_over(world, "q")
+    create(world)
+    (hold,) = read_holds(world.disk, "s")
+    files = files_to_read(world.disk, "s", hold)
+    before = {file.name: world.disk.read(file.path, 0, 1 << 20) for file in files}
+    assert files and not kept_for(world)
+    turn_over(world, "q")
+    assert {*before} & {*kept_for(world)}
+    for file in files:
+        reader = open_to_read(world.disk, file)
+        assert reader.read(0, 1 << 20) == before[file.name]
+        reader.close()
+
+
+def test_a_name_that_another_thread_has_just_made_is_used_as_it_is() -> None:
+    world = World(SMALL)
+    create(world)
+    world.client().puts("x", "mail")
+    world.turn()
+    (name,) = [name for name, _ in world.disk.list("s") if re.fullmatch(r"mail\.[0-9]+", name)]
+    world.disk.link(f"s/{name}", f"s/.staniel/kept/h~{name}")
+    world.disk.fail("remove", "kept/h~", errno.EACCES)  # the other thread is about to open it
+    world.client().says("delete mail")
+    assert kept_for(world) == [name] and name not in [name for name, _ in world.disk.list("s")]
+
+
+def test_a_file_that_another_thread_keeps_and_removes_meanwhile_refuses_nothing() -> None:
+    world = World(SMALL)
+    create(world)
+    world.client().puts("x", "mail")
+    world.turn()
+    world.disk.fail("link", "s/mail.", errno.ENOENT, times=2)
+    client = world.client().says("delete mail")
+    settle(world)
+    assert client.hears() == "DELETED"
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_start_removes_a_second_name_without_reading_the_file_and_serves_if_it_cannot(refused: bool) -> None:
+    world = World(SMALL)
+    create(world)
+    world.client().puts("x", "mail")
+    world.turn()
+    (name,) = [name for name, _ in world.disk.list("s") if re.fullmatch(r"mail\.[0-9]+", name)]
+    disk = world.disk.kill()
+    disk.link(f"s/{name}", f"s/.staniel/kept/h~{name}")
+    disk.fail("read", "kept/h~", errno.EIO, times=10)
+    if refused:
+        disk.fail("remove", "kept/h~", errno.EACCES)
+    again = World(SMALL, disk, world.now_ms + 1000)
+    assert again.items("mail") == [b"x"]
+    assert kept_for(again) == ([name] if refused else [])
+
+
+def test_an_error_of_a_link_names_the_hold() -> None:
+    world = World(SMALL)
+    create(world, "archive")
+    world.client().puts("x", "q")
+    world.disk.fail("link", "s/q.", errno.EXDEV)
+    assert "kept/archive~q." in world.client().says("delete q").hears()
+
+
+@pytest.mark.parametrize(("verb", "path"), [("create", "holds.new"), ("link", "lock"), ("rename", "holds")])
 def test_a_hold_that_cannot_be_stored_is_refused(verb: str, path: str) -> None:
     world = World(SMALL)
     world.disk.fail(verb, path, errno.EPERM)

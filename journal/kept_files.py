@@ -20,7 +20,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
-from staniel.journal.disk.fs import MISSING, File, Fs, is_there, remove_each
+from msgspec import structs
+
+from staniel.journal.disk.fs import MISSING, Fs, is_there, remove_each, try_to_remove
 from staniel.journal.disk.quarantine import UNDECODABLE, quarantine
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.disk.unsynced_names import UnsyncedNames
@@ -40,7 +42,9 @@ from staniel.journal.holds import (
     needs,
     passed_number,
     place_of,
+    read_holds,
 )
+from staniel.journal.kestrel.files import OWN_FOLDER
 from staniel.journal.workq import files as workq_files
 
 COMPARED_BYTES = 1 << 20  # at a time
@@ -80,6 +84,8 @@ class FileKeeper:
         self._last_numbers: dict[str, int] = {}
         """The highest number of a file that was kept or passed in this run, by queue."""
         self._forgotten_number = 0  # the highest one of all queues that are not in there any more
+        self.are_files_synced = False
+        """True once a sync has covered all files of the spool that an earlier process has left."""
         self.damage = ""
         """Why the file with the holds could not be used, and where a copy of it is; "" if it could."""
 
@@ -107,19 +113,26 @@ class FileKeeper:
         if target is None or not self.holds:
             return
         sizes: dict[str, int] = {}
+        holders: dict[str, list[tuple[str, int]]] = {}  # by queue: the holds, and the numbers that they have passed
         for name in names:
             place = place_of(name)
             if place is None:
                 continue
-            for other in [kept_name(hold.name, place.name) for hold in self.holds if needs(hold, place)]:
-                if other in self.kept or other in sizes or not (path := _present(self._fs, folder, place, name)):
-                    continue
-                if (size := self._link(path, target, other)) >= 0:
-                    sizes[other] = size
+            if place.queue not in holders:
+                holders[place.queue] = self._holders_of(place.queue)
+            wanted = [kept_name(hold, place.name) for hold, passed in holders[place.queue] if place.number > passed]
+            wanted = [other for other in wanted if other not in self.kept and other not in sizes]
+            if wanted and (path := _present(self._fs, folder, place, name)):
+                size = self._link_all(path, place, [f"{target}/{other}" for other in wanted])
+                if size >= 0:
+                    sizes |= dict.fromkeys(wanted, size)
         if sizes:
             self._fs.sync_folder(target)
             for name, size in sizes.items():
                 self._record_kept(target, name, size)
+
+    def _holders_of(self, queue: str) -> list[tuple[str, int]]:
+        return [(hold.name, passed_number(hold, queue)) for hold in self.holds if holds_queue(hold, queue)]
 
     def is_held(self, queue: str) -> bool:
         """Tell whether an active hold is about the files of `queue`."""
@@ -255,45 +268,42 @@ class FileKeeper:
             else:
                 self._forgotten_number = max(number, self._forgotten_number)
 
-    def _link(self, path: str, target: str, name: str) -> int:
-        """Give a file a second name, and sync the file. Return its size; -1 if it is gone, because another thread has
+    def _link_all(self, path: str, place: FilePlace, others: list[str]) -> int:
+        """Give a file these second names, and sync it. Return its size; -1 if it is gone, because another thread has
         kept and removed it. Raises OSError.
         """
-        fs, other = self._fs.beneath, f"{target}/{name}"
-        try:
+        for other in others:
             try:
-                fs.link(path, other)
+                self._link(path, other)
             except FileNotFoundError:
-                self._fs.make_folder(target)
-                fs.link(path, other)
-        except FileExistsError:
-            return self._use_link(path, other)
-        except FileNotFoundError:
-            return -1
-        except OSError as error:
-            error.filename = other  # the hold is in this name
-            raise
-        return self._sync_link(fs.append(other))
-
-    def _use_link(self, path: str, other: str) -> int:
-        """Return the size of a file whose second name is there, after a sync: an earlier attempt has failed before it,
-        or another thread is about to sync it, and a new name would be a new empty file for that one. Raises OSError.
-        """
-        fs = self._fs.beneath
-        file = fs.append(other)
-        if file.is_at(path) or self._is_same(other, path) or not is_there(fs, path):
-            return self._sync_link(file)
-        file.close()  # what a former file of this name has left
-        fs.remove(other)
-        fs.link(path, other)
-        return self._sync_link(fs.append(other))
-
-    def _sync_link(self, file: File) -> int:
+                return -1
+            except OSError as error:
+                error.filename = other  # the hold is in this name
+                raise
+        # The command log may be on another disk, which no sync of the spool covers.
+        if self.are_files_synced and place.queue != CMDLOG and self._fs.is_synced(path):
+            return self._fs.size(others[0])
+        file = self._fs.beneath.append(others[0])
         try:
             self._fs.guard(file.sync)
             return file.size
         finally:
             file.close()
+
+    def _link(self, path: str, other: str) -> None:
+        """Give a file a second name. If it has that, it is used as it is: an earlier attempt has failed before its
+        sync, or another thread is about to open it, and would make an empty file of it. Raises OSError.
+        """
+        fs = self._fs.beneath
+        try:
+            fs.link(path, other)
+        except FileNotFoundError:
+            self._fs.make_folder(other.rpartition("/")[0])
+            fs.link(path, other)
+        except FileExistsError:
+            if is_there(fs, path) and not self._is_same(other, path):
+                fs.remove(other)  # what a former file of this name has left
+                fs.link(path, other)
 
     def _read(self) -> bool:
         """Read the file. Return False if that says nothing about which kept files are needed. Raises OSError."""
@@ -317,17 +327,25 @@ class FileKeeper:
             entries = self._fs.list(target)
         except MISSING:
             return
+        in_place = {f"{folder}/{name}" for folder in folders for name in self._names_in(folder)}
         for name, regular in entries:
             kept = kept_place(name) if regular else None
             if kept is None:
                 continue
             path = f"{target}/{name}"
-            if any(self._is_same(path, f"{folder}/{kept[1].name}") for folder in folders):
+            others = [other for folder in folders if (other := f"{folder}/{kept[1].name}") in in_place]
+            if any(self._is_same(path, other) for other in others):
                 with suppress(OSError):  # it counts as kept then
                     self._fs.beneath.remove(path)
                     continue
             self._record_kept(target, name, self._fs.size(path))
         self._fs.sync_folder(target)
+
+    def _names_in(self, folder: str) -> list[str]:
+        try:
+            return [name for name, _ in self._fs.list(folder)]
+        except MISSING:
+            return []
 
     def _is_same(self, path: str, other: str) -> bool:
         """Tell whether both files have the same content. Usually they are one file, and are not read."""
@@ -347,6 +365,27 @@ class FileKeeper:
             fs.read(path, at, COMPARED_BYTES) == fs.read(other, at, COMPARED_BYTES)
             for at in range(0, size, COMPARED_BYTES)
         )
+
+
+def end_holds(fs: Fs, folder: str, jobs: str, why: str) -> None:
+    """Drop the active holds of a spool, durably, because another server is about to change its files, which asks no
+    holds; then remove what is kept for them. Their holders learn that once this spool is served again. `jobs`: the
+    folder of a command log outside the spool. Raises OSError, SyncFailed.
+    """
+    own = f"{folder}/{OWN_FOLDER}"
+    with suppress(ValueError):  # a start tells of a damaged file: there are no holds then
+        holds = read_holds(fs, folder)
+        if any(hold.state is HoldState.ACTIVE for hold in holds):
+            dropped = [
+                structs.replace(hold, state=HoldState.DROPPED, passed={}, why=why)
+                if hold.state is HoldState.ACTIVE
+                else hold
+                for hold in holds
+            ]
+            replace_file(fs, f"{own}/{NAME}", encode(dropped))
+    for target in [f"{own}/{KEPT}", *([f"{jobs}/{JOBS_KEPT}"] if jobs else [])]:
+        with suppress(*MISSING):
+            try_to_remove(fs, target, [name for name, regular in fs.list(target) if regular and kept_place(name)])
 
 
 def _present(fs: Fs, folder: str, place: FilePlace, name: str) -> str:

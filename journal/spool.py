@@ -540,6 +540,7 @@ class Spool:
         not lose it any more.
         """
         self.fs.sync_all(self.folder)
+        self.keeper.are_files_synced = True
 
     def format_of(self, name: str, config: QueueConfig) -> Format:
         """Return the format in which queue `name` is stored, or would be: that of its fan-out relatives, whatever its

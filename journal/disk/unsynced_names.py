@@ -185,6 +185,15 @@ class UnsyncedNames:
         paths = [path for path, file in self._open.copy().items() if file.size]
         return list(dict.fromkeys([*self._unsynced.copy(), *paths, *shadowed]))
 
+    def is_synced(self, path: str) -> bool:
+        """Tell whether syncs have covered all bytes that this process has written to the file at `path`. False if that
+        is not known.
+        """
+        files = [file for file in (self._open.get(path), *self._shadowed_at(path)) if file is not None]
+        if self.has_dropped or path in self._unsynced:
+            return False
+        return not any(file.is_in_doubt or file.size > file.safe_bytes for file in files)
+
     def unsynced_bytes(self, path: str) -> int:
         """Return how many bytes of an open file no sync has covered. A sync of the whole file system counts only for
         the files that it was meant for.

@@ -7,6 +7,7 @@ from urllib.parse import quote
 import click
 
 from staniel.broker.operations.holds import HoldView, is_active
+from staniel.journal.holds import FilePlace, place_of
 from staniel.server.cli.live import echo_table
 from staniel.server.cli.live_command import Live, LiveCommand, confirm, convert
 from staniel.server.cli.parameters import YES
@@ -65,19 +66,20 @@ def list_(live: Live) -> None:
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.pass_obj
 def move(live: Live, name: str, files: tuple[str, ...]) -> None:
-    """Let the hold NAME pass sealed files: FILE and all earlier ones of its queue were wholly read.
+    """Let the hold NAME pass sealed files: FILE and all earlier ones of its queue were wholly
+    read. Of several files of one queue the last one counts.
 
     A hold never moves back.
     """
-    from staniel.journal.holds import place_of
-
-    passed = {}
+    last: dict[str, FilePlace] = {}
     for file in files:
         place = place_of(file)
         if place is None:
             raise click.UsageError(f"{printable(file)} is not the name of a sealed file")
-        passed[place.queue] = file
-    reply = live.client.post(f"{PATH}/{quote(name, safe='')}/move", {"passed": passed})
+        if place.queue not in last or last[place.queue].number < place.number:
+            last[place.queue] = place
+    passed = {queue: place.name for queue, place in last.items()}
+    reply = live.client.post(f"{PATH}/{quote(name, safe='', errors='surrogateescape')}/move", {"passed": passed})
     view = convert(reply, HoldView)
     live.print_result(reply, f"hold {printable(name)} keeps {_kept(view)}")
 
@@ -91,7 +93,7 @@ def drop(live: Live, name: str, is_sure: bool) -> None:
     named = [view for view in convert(live.client.get(PATH), list[HoldView]) if view.name == name]
     if named:
         confirm(f"drop the hold {printable(name)}, which keeps {_kept(named[0])}", is_sure)
-    reply = live.client.delete(f"{PATH}/{quote(name, safe='')}")
+    reply = live.client.delete(f"{PATH}/{quote(name, safe='', errors='surrogateescape')}")
     live.print_result(reply, f"dropped {printable(name)}")
 
 

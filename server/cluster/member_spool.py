@@ -19,6 +19,7 @@ from staniel.cluster.stream import Record, RecordKind
 from staniel.journal.disk.fs import Fs
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.disk.unsynced_names import UnsyncedNames
+from staniel.journal.kept_files import end_holds
 from staniel.server.cluster.copying import CopyTarget, SpoolSums, drop_cache
 from staniel.server.cluster.member_file import is_ahead
 
@@ -27,6 +28,8 @@ APPLIED_BYTES_MAX = 8 << 20
 
 WITH_ITEMS = Place(0, 1)
 """The place of a spool with items, of which no record says anything."""
+
+HOLDS_ENDED = "another member led the cluster meanwhile, and files were removed here that it had not passed"
 
 UNFIT = (SpoolDiffers, BadRecord, BadPlan)
 """Errors that say that the spool is not what its leader says. It must be copied anew."""
@@ -47,6 +50,7 @@ class MemberSpool:
         self._is_own = False
         """True if the files are not a follower's: this member led, or had them before there was a cluster."""
         self._unsynced_bytes = 0
+        self._has_ended_holds = False
 
     @property
     def has_items(self) -> bool:
@@ -76,7 +80,9 @@ class MemberSpool:
         for record in records:
             if record.place.number <= spool.last.number:
                 continue
-            if (result := spool.apply(record.place, changes_of(record))) is not Applied.APPLIED:
+            if changes := changes_of(record):
+                self._end_holds()
+            if (result := spool.apply(record.place, changes)) is not Applied.APPLIED:
                 raise SpoolDiffers(f"record {record.place.number} behind {spool.last.number}: {result.value}")
             self._unsynced_bytes += len(record.data)
         if self._unsynced_bytes > APPLIED_BYTES_MAX:
@@ -95,7 +101,14 @@ class MemberSpool:
             self._followed.close()
         self._followed = self._sums = None
         self._is_own = False
+        self._end_holds()
         self._copy = CopyTarget(self._fs, self._paths, drop_cache)
+
+    def _end_holds(self) -> None:
+        """Drop the retention holds of a time when this member led: the files are those of another leader now."""
+        if not self._has_ended_holds:
+            end_holds(self._fs, self._paths.folder, self._paths.jobs_outside, HOLDS_ENDED)
+            self._has_ended_holds = True
 
     def write_piece(self, data: bytes) -> None:
         """Take a piece of a copy."""

@@ -39,7 +39,7 @@ def rewritten_in_place() -> Any:
 
 @mutant("a kept file is not synced", "holds")
 def kept_unsynced() -> Any:
-    return silent_during(FileKeeper, "_link", "sync_inode")
+    return silent_during(FileKeeper, "_link_all", "sync_inode")
 
 
 @mutant("the name of a kept file is not synced", "holds")

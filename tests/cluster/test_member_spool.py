@@ -16,9 +16,12 @@ from staniel.cluster.spool_names import SpoolPaths
 from staniel.cluster.stream import Record, RecordKind
 from staniel.journal.disk.fs import JournalFailure
 from staniel.journal.disk.os_fs import OsFs
+from staniel.journal.disk.replace_file import replace_file
+from staniel.journal.holds import Hold, HoldState, encode, read_holds
 from staniel.server.cluster.driver import MustBeginAnew
 from staniel.server.cluster.member_file import MemberFile, is_ahead
-from staniel.server.cluster.member_spool import MemberSpool
+from staniel.server.cluster.member_spool import HOLDS_ENDED, MemberSpool
+from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Crash
 from tests.cluster.driven import CLUSTER, FOLLOWED, B, C, Process, key, write_member
 from tests.cluster.spools import empty_disk
@@ -109,3 +112,30 @@ def test_a_removal_that_was_begun_is_done_when_the_files_are_opened() -> None:
         spool.apply(list(kept.stream.behind(1)))
     MemberSpool(disk.kill(), paths, kept).open()
     assert paths.replicated_files(disk.crash(Crash.DROP)) == []
+
+
+def held(disk: Disk) -> list[tuple[HoldState, str]]:
+    return [(hold.state, hold.why) for hold in read_holds(disk, "s")]
+
+
+@pytest.mark.parametrize("how", ["records", "a copy"])
+def test_a_member_that_follows_keeps_no_hold_of_the_time_when_it_led(how: str) -> None:
+    disk, paths = empty_disk("s/.staniel"), SpoolPaths("s")
+    disk.make_folder("s/.staniel/kept")
+    for path in ("s/.staniel/kept/archive~q.5", "s/.staniel/kept/of a user"):
+        disk.append(path).close()
+    replace_file(disk, "s/.staniel/holds", encode([Hold("archive", ["*"], 0, 1, 1, {"q": "q.4"})]))
+    kept = Kept()
+    change = Appended(1, 1, RecordKind.CHANGE, *encode_changes([FileCreated("q")]))
+    for entry in (Created(B), Joined(CLUSTER, 0), change, Fixed(1)):
+        assert kept.apply(entry)
+    spool = MemberSpool(disk, paths, kept)
+    spool.open()
+    assert held(disk) == [(HoldState.ACTIVE, "")]  # it may lead again at once, with all files as they were
+    if how == "records":
+        spool.apply(list(kept.stream.behind(0)))
+    else:
+        spool.begin_copy()
+    left = disk.crash(Crash.DROP)
+    assert held(left) == held(disk) == [(HoldState.DROPPED, HOLDS_ENDED)]
+    assert [name for name, _ in disk.list("s/.staniel/kept")] == ["of a user"]

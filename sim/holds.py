@@ -7,6 +7,7 @@ each one's bytes from the first look at it. A change that was asked for and not 
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -17,7 +18,7 @@ from staniel.broker.broker import LOOK_MS
 from staniel.broker.operations.holds import HoldRefused
 from staniel.journal.disk.fs import is_there
 from staniel.journal.disk.quarantine import UNDECODABLE
-from staniel.journal.holds import CMDLOG, Hold, HoldState, holds_queue, needs, place_of, read_holds
+from staniel.journal.holds import CMDLOG, Hold, HoldState, holds_queue, kept_place, needs, place_of, read_holds
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.sim.disk.disk import Disk
 from staniel.sim.history import History, SeedPlan
@@ -30,6 +31,7 @@ from staniel.sim.world import World
 NAMES = ("one", "two")
 GLOBS = (["*"], ["a", "f*", ".cmdlog"], ["b", "c", "d", "e", "g"])
 LIMITS = (0, 0, 0, 600, 3000)
+KEPT_FOLDERS = 2  # the first of the folders of a ledger
 OVER_TURNS = 12  # after the server has looked, until a hold beyond its limit is dropped
 Files = dict[str, bytes]
 
@@ -59,16 +61,29 @@ class HoldLedger:
         """Ask for one change. Raises JournalFailure."""
         name, draw, holds = rng.choice(NAMES), rng.random(), world.broker.file_holds
         if name not in self.sure or draw < 0.1:
-            queues, most = rng.choice(GLOBS), rng.choice(LIMITS)
-            self._unsure[name] += 1
-            self.log(f"hold {name} {queues} {most}")
-            holds.create(name, queues, most, world.now_ms, partial(self._created, world, name))
+            self._ask_creation(rng, world, name)
         elif draw < 0.18:
             self._unsure[name] += 1
             self.log(f"drop {name}")
             holds.drop(name, partial(self._dropped, name))
         else:
             self._ask_move(rng, world, name)
+
+    def begin_anew(self, rng: Random, world: World) -> None:
+        """Drop a hold that has kept files, and create another of its name."""
+        for name in self.sure:
+            if self._files(world.disk, name)[1]:
+                self._unsure[name] += 1
+                self.log(f"drop {name}")
+                world.broker.file_holds.drop(name, partial(self._dropped, name))
+                self._ask_creation(rng, world, name)
+                return
+
+    def _ask_creation(self, rng: Random, world: World, name: str) -> None:
+        queues, most = rng.choice(GLOBS), rng.choice(LIMITS)
+        self._unsure[name] += 1
+        self.log(f"hold {name} {queues} {most}")
+        world.broker.file_holds.create(name, queues, most, world.now_ms, partial(self._created, world, name))
 
     def _ask_move(self, rng: Random, world: World, name: str) -> None:
         hold, is_back = self.sure[name], rng.random() < 0.2
@@ -100,9 +115,17 @@ class HoldLedger:
         if refused is None and name in present:
             if name not in self.sure or present[name].created_at_ms != self.sure[name].created_at_ms:
                 self._perhaps.pop(name, None)
+                self._check_begins_without(name, world.disk)
             self.sure[name] = present[name]
             self._began[name] = self._turns
             self._over.pop(name, None)
+
+    def _check_begins_without(self, name: str, disk: Disk) -> None:
+        """Check that a new hold does not take over what was kept for a former one of its name. Raises Violation."""
+        for folder in self._folders[:KEPT_FOLDERS]:
+            for kept in _names(disk, folder):
+                if kept.startswith(f"{name}~") and kept_place(kept) is not None:
+                    raise Violation(Kind.HOLD, f"{kept} was kept for a former hold, and {name} has just been created")
 
     def _moved(self, name: str, queue: str, file: str, refused: HoldRefused | None, now_ms: int) -> None:
         self.log(f"move {name} past {file}: {refused.why if refused else 'moved'}")
@@ -140,6 +163,7 @@ class HoldLedger:
         self._check_owed(disk)
         if not has_faults:
             self._check_current(disk)
+            self._check_apart(disk)
         self._note_current(disk)
         self._forgive()
         self._durable.clear()
@@ -235,6 +259,15 @@ class HoldLedger:
                 if not now.startswith(data) and not any(text.startswith(data) for text in texts):
                     raise Violation(Kind.HOLD, f"the current file of {queue} was rewritten, and {hold_name} lacks it")
 
+    def _check_apart(self, disk: Disk) -> None:
+        """Check that no kept file is still in its place, where it is counted already. Raises Violation."""
+        for folder in self._folders[:KEPT_FOLDERS]:
+            for name in _names(disk, folder):
+                kept = kept_place(name)
+                places = [f"{other}/{kept[1].name}" for other in self._folders[KEPT_FOLDERS:]] if kept else []
+                if any(is_there(disk, place) and disk.is_one_file(f"{folder}/{name}", place) for place in places):
+                    raise Violation(Kind.HOLD, f"{name} counts as kept, and is the file in its place")
+
     def _note_current(self, disk: Disk) -> None:
         queues = [name for name in _names(disk, "s") if kestrel_files.parse(name).queue == name]
         self._current = {queue: _read(disk, f"s/{queue}") for queue in queues}
@@ -324,6 +357,16 @@ class WithHolds(History):
             self.ledger.ask(self.rng, self.world)
         else:
             super().make_request()
+
+    def _refuse_removals(self, rng: Random) -> None:
+        """Let the disk also refuse to keep files, or to remove what no hold needs any more."""
+        super()._refuse_removals(rng)
+        if rng.random() < 0.6:
+            verb, path = rng.choice((("remove", "/.staniel/kept/"), ("remove", "/.staniel/kept/"), ("link", "/s/")))
+            number = rng.choice((errno.EACCES, errno.EPERM, errno.ENOSPC))
+            self.disk.fail(verb, path, number, after=rng.randrange(3), times=rng.choice((3, 30, 100)))
+            if verb == "remove":
+                self.ledger.begin_anew(rng, self.world)
 
     def settled(self) -> None:
         super().settled()

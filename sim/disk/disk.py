@@ -357,6 +357,10 @@ class Disk:
         if isinstance(replaced, Inode) and replaced is not node:
             self._unlinked(replaced)
 
+    def is_one_file(self, path: str, other: str) -> bool:
+        """Tell whether both are names of one file."""
+        return self._inode(path) is self._inode(other)
+
     def link(self, path: str, other: str) -> None:
         inode = self._inode(path)
         folder, name = self._folder_of(other)

@@ -104,3 +104,13 @@ def pack_for_archive() -> Any:
 @mutant("a new queue numbers its files without regard to those that a hold keeps", "holds")
 def numbered_anew() -> Any:
     return replaced(FileKeeper, "last_number", lambda right: lambda self, queue: 0)
+
+
+@mutant("a link of a killed process counts as kept", "holds")
+def killed_counts() -> Any:
+    return replaced(FileKeeper, "_is_same", lambda right: lambda self, path, other: False)
+
+
+@mutant("a hold takes over its predecessor's files", "holds-faults")
+def taken_over() -> Any:
+    return replaced(FileKeeper, "clear_for", lambda right: lambda self, holds: None)

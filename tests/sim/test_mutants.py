@@ -42,12 +42,14 @@ pytestmark = pytest.mark.pure
 SEEDS_MAX = 400
 FROM = {
     "a kept file is not synced": 39,
-    "kept files go before the move that gives them up is durable": 32,
+    "kept files go before the move that gives them up is durable": 233,
     "a hold grows beyond its limit": 54,
     "a segment that a holder may have read grows after a crash": 75,
     "a segment of a command log that a holder may have read grows after a crash": 44,
-    "a pack that could not take the name of its archive is kept in the place of that": 66,
+    "a pack that could not take the name of its archive is kept in the place of that": 218,
     "a new queue numbers its files without regard to those that a hold keeps": 56,
+    "a link of a killed process counts as kept": 4,
+    "a hold takes over its predecessor's files": 132,
     "a pack does not wait for the records that it rests on": 132,
     "an intent is not synced before its copy": 49,
     "cleaning drops a delete before the addition that it ends": 45,

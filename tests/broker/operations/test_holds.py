@@ -12,7 +12,9 @@ import pytest
 from staniel.broker import protocols
 from staniel.broker.broker import LOOK_MS
 from staniel.journal import kept_files
-from staniel.journal.holds import files_to_read, open_to_read, place_of, read_holds
+from staniel.journal.disk.replace_file import replace_file
+from staniel.journal.holds import Hold, encode, files_to_read, open_to_read, place_of, read_holds
+from staniel.journal.spool import Spool
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Crash
 from tests.broker.admin.test_health import scraped
@@ -436,6 +438,33 @@ def test_a_start_removes_a_second_name_without_reading_the_file_and_serves_if_it
     again = World(SMALL, disk, world.now_ms + 1000)
     assert again.items("mail") == [b"x"]
     assert kept_for(again) == ([name] if refused else [])
+
+
+def test_a_deletion_under_holds_syncs_no_sealed_file_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(SMALL)
+    for name in ("h", "i", "j"):
+        create(world, name)
+    client = world.client()
+    for number in range(30):
+        client.puts(f"{number:05}".ljust(60, "."), "mail")
+    settle(world)
+    synced: list[str] = []
+    sync = Disk.sync_inode
+    monkeypatch.setattr(Disk, "sync_inode", lambda disk, inode: (synced.append(inode.path), sync(disk, inode))[1])
+    client.says("delete mail")
+    assert len(kept_for(world)) >= 10 and len(kept_for(world, "j")) >= 10 and len(synced) < 10
+
+
+def test_a_file_that_a_killed_process_has_not_synced_is_synced_when_it_is_kept() -> None:
+    disk = Disk()
+    disk.make_folder("s/.staniel")
+    replace_file(disk, "s/.staniel/holds", encode([Hold("h", ["*"], 0, 1, 1)]))
+    file = disk.append("s/mail.5")
+    file.write(b"items")
+    disk.sync_folder("s")
+    spool = Spool(disk, "s")
+    spool.fs.remove("s/mail.5")
+    assert disk.crash(Crash.DROP).read("s/.staniel/kept/h~mail.5", 0, 9) == b"items"
 
 
 def test_an_error_of_a_link_names_the_hold() -> None:

@@ -22,7 +22,7 @@ from msgspec import Struct, structs
 from staniel.broker.events import EventSink, Level, RateLimitedSink
 from staniel.journal.background import CallbackTask, TaskQueue
 from staniel.journal.disk.ballast import Space
-from staniel.journal.disk.fs import FULL_ERRNOS, is_missing
+from staniel.journal.disk.fs import FULL_ERRNOS, is_missing, is_there
 from staniel.journal.disk.refusals import described, remedy_in_service
 from staniel.journal.holds import (
     CMDLOG,
@@ -37,7 +37,6 @@ from staniel.journal.holds import (
     place_of,
 )
 from staniel.journal.kept_files import FileKeeper
-from staniel.journal.kestrel.log import Log
 from staniel.journal.own_files import KeptFile
 from staniel.journal.spool import Spool
 from staniel.queues.calendar import Calendar
@@ -201,7 +200,11 @@ class Holds:
 
         def change(holds: tuple[Hold, ...]) -> tuple[Hold, ...]:
             hold = _find(holds, name)
-            if why := move_error(hold, passed, partial(self._is_sealed, hold)):
+            try:
+                why = move_error(hold, passed, partial(self._is_sealed, hold))
+            except OSError as error:
+                raise HoldRefused(503, f"the spool cannot be read: {described(error)}") from error
+            if why:
                 raise HoldRefused(409, why)
             named = {queue: place.name for queue, file in passed.items() if (place := place_of(file)) is not None}
             earlier = {queue: file for queue, file in hold.passed.items() if queue in passed or self._has_files(queue)}
@@ -296,20 +299,19 @@ class Holds:
         self._begin_next(now_ms)
 
     def _is_sealed(self, hold: Hold, place: FilePlace) -> bool:
-        """Tell whether there is such a sealed file: kept for the hold, or in its place."""
+        """Tell whether there is such a sealed file: kept for the hold, or in its place. Raises OSError if the disk
+        cannot say.
+        """
         if kept_name(hold.name, place.name) in self.keeper.kept:
             return True
         if place.queue == CMDLOG:
             sealed = self.cmdlog.sealed() if self.cmdlog is not None else []
             return any(segment.number == place.number for segment in sealed)
         family = self._spool.streams.families.get(place.queue)
-        if family is not None:
-            newest = family.writer.next_item()[0]
-            return any(segment.number == place.number < newest for segment in family.segments.files)
-        queue = self._queues.find(place.queue)
-        if queue is None or not isinstance(queue.journal, Log):
+        if family is not None and place.number >= family.writer.next_item()[0]:
             return False
-        return any(segment.number == place.number for segment in queue.journal.segments.sealed)
+        # The server may need it no more: it is about to be removed, or the system refuses that.
+        return any(is_there(self._spool.fs, f"{self._spool.folder}/{place.name}{suffix}") for suffix in ("", ".pack"))
 
     def _has_files(self, queue: str) -> bool:
         """Tell whether `queue` has files, or may have some that are not served."""

@@ -467,6 +467,24 @@ def test_a_file_that_a_killed_process_has_not_synced_is_synced_when_it_is_kept()
     assert disk.crash(Crash.DROP).read("s/.staniel/kept/h~mail.5", 0, 9) == b"items"
 
 
+@pytest.mark.parametrize("queue", ["q", "mail"])
+def test_a_holder_can_pass_a_file_that_the_server_needs_no_more_and_has_not_removed(queue: str) -> None:
+    world = World(SMALL)
+    create(world)
+    world.disk.fail("link", f"s/{queue}.", errno.ENOSPC, times=1000)
+    turn_over(world, queue)
+    (hold,) = read_holds(world.disk, "s")
+    files = [file for file in files_to_read(world.disk, "s", hold) if file.queue == queue]
+    newest = queue == "mail"  # which is still written
+    assert not kept_for(world) and len(files) > 1 + newest
+    world.disk.fail("size", f"s/{files[0].name}", errno.EIO)
+    assert asked(world, "POST", "/api/holds/h/move", {"passed": {queue: files[0].name}})[0] == 503
+    for file in files[: len(files) - newest]:
+        assert asked(world, "POST", "/api/holds/h/move", {"passed": {queue: file.name}})[0] == 200
+    if newest:
+        assert asked(world, "POST", "/api/holds/h/move", {"passed": {queue: files[-1].name}})[0] == 409
+
+
 def test_an_error_of_a_link_names_the_hold() -> None:
     world = World(SMALL)
     create(world, "archive")

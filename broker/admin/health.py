@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 NAMES_MAX = 10  # of queues in one reason
 DAY_MS = 24 * 3600 * 1000
+UNLIMITED_SHARE = 4  # of the disk: a hold without a limit that keeps more than this part is told
+LARGE_HOLD_SHARE = 20  # likewise, if the disk lacks room
+WITHOUT_LIMIT = "without a limit, more than a quarter of the disk"
 CERTIFICATE_WARNING_MS = 14 * DAY_MS  # authorities with automatic renewal renew a month before the end
 ORDER = list(Severity)
 
@@ -154,7 +157,8 @@ class DiskReasons:
         """Return the reasons about retention holds that were dropped at their limits, or are near them."""
         holds = self._holds.views(now_ms) if len(self._holds) else []
         dropped = [hold for hold in holds if not is_active(hold)]
-        filling = [hold for hold in holds if hold.bytes > FILLING_PART * hold.max_bytes > 0]
+        total = self._spool.fs.free_bytes(self._spool.folder)[1] if holds else 0
+        filling = [hold for hold in holds if is_active(hold) and hold.bytes > most_of(hold, total)]
         reasons = []
         if dropped:
             text = f"the hold {dropped[0].name} was dropped{_more(dropped)}: {dropped[0].why}"
@@ -163,9 +167,12 @@ class DiskReasons:
             reasons.append(HealthReason(ReasonName.HOLD_DROPPED, Severity.WARNING, text, mend, len(dropped)))
         if filling:
             hold = filling[0]
-            text = f"the hold {hold.name} keeps {hold.bytes:,} of at most {hold.max_bytes:,} bytes{_more(filling)}"
+            of_how_many = f"of at most {hold.max_bytes:,} bytes" if hold.max_bytes else f"bytes {WITHOUT_LIMIT}"
+            text = f"the hold {hold.name} keeps {hold.bytes:,} {of_how_many}{_more(filling)}"
             text += f", and last moved {hold.age_ms // 60_000} minutes ago"
             mend = "start its holder, or raise its limit, before it is dropped: staniel hold list"
+            if not hold.max_bytes:
+                mend = f"start its holder, or: staniel hold drop {quote(hold.name)}"
             reasons.append(HealthReason(ReasonName.HOLD_FILLING, Severity.WARNING, text, mend, len(filling)))
         return reasons
 
@@ -184,15 +191,24 @@ class DiskReasons:
             if group.ballast.lacks_inodes:
                 text = "the disk has no inodes left: puts are refused, gets go on"
                 mend = f"remove files from the disk of {spool.folder}; df -i counts them"
-            return [HealthReason(ReasonName.DISK_FULL, Severity.REFUSES, text, mend)]
+            return [HealthReason(ReasonName.DISK_FULL, Severity.REFUSES, text, self._with_holds(mend))]
         reasons = [*self._of_file_systems(config), *self._of_damage(), *self._of_watch()]
         free, total = fs.free_bytes(spool.folder)
         low = max(4 * group.ballast.bytes, total // 50)
         if free < low:
             text = f"{free >> 20} MB of {total >> 20} MB are free on the disk of the spool"
             mend = f"make room on the disk of {spool.folder} before puts are refused"
-            reasons.append(HealthReason(ReasonName.DISK_LOW, Severity.WARNING, text, mend))
+            reasons.append(HealthReason(ReasonName.DISK_LOW, Severity.WARNING, text, self._with_holds(mend)))
         return reasons
+
+    def _with_holds(self, mend: str) -> str:
+        """Return a remedy for a lack of room, with the hold that takes the most, if that is much of the disk."""
+        total = self._spool.fs.free_bytes(self._spool.folder)[1]
+        hold = max(self._holds.figures(), key=lambda hold: hold.bytes, default=None)
+        if hold is None or hold.bytes < total // LARGE_HOLD_SHARE:
+            return mend
+        takes = f"the hold {hold.name} keeps {hold.bytes >> 20} MB there"
+        return f"{mend}; {takes}: start its holder, or: staniel hold drop {quote(hold.name)}"
 
     def _of_watch(self) -> list[HealthReason]:
         watch, reasons = self._watch, []
@@ -200,7 +216,7 @@ class DiskReasons:
             hours, minutes = divmod(watch.fills_in_ms // 60_000, 60)
             text = f"the disk is full in {hours} h {minutes} m at the rate of the last hour, then puts are refused"
             mend = "start more consumers, or set max_size for the queue that grows; staniel queues shows which"
-            reasons.append(HealthReason(ReasonName.DISK_FILLING, Severity.WARNING, text, mend))
+            reasons.append(HealthReason(ReasonName.DISK_FILLING, Severity.WARNING, text, self._with_holds(mend)))
         if watch.is_read_kept:
             text = (
                 f"{watch.read_bytes >> 20} MB of the journals have been read and stay, a quarter of the disk and more"
@@ -396,6 +412,11 @@ def mend_of(reason: ReasonName, names: list[str]) -> str:
     if reason is ReasonName.DEAD_LETTERS:
         return f"mend the workers, then: staniel redrive {words}"
     return f"staniel resume {words}"
+
+
+def most_of(hold: HoldView, total_bytes: int) -> float:
+    """Return how many bytes a hold may keep before that is told. `total_bytes`: of the disk."""
+    return FILLING_PART * hold.max_bytes if hold.max_bytes else total_bytes / UNLIMITED_SHARE
 
 
 def _more(holds: list[HoldView]) -> str:

@@ -49,7 +49,8 @@ def create(live: Live, name: str, queues: tuple[str, ...], max_bytes: int) -> No
     """
     body = {"name": name, "queues": list(queues), "max_bytes": max_bytes}
     reply = live.client.post(PATH, body)
-    live.print_result(reply, f"hold {printable(name)} of {' '.join(map(printable, queues))}")
+    unlimited = "" if max_bytes else "; no limit: what it keeps may fill the disk"
+    live.print_result(reply, f"hold {printable(name)} of {' '.join(map(printable, queues))}{unlimited}")
 
 
 @hold.command("list", cls=LiveCommand, epilog="staniel hold list")

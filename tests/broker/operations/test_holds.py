@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from staniel.broker import protocols
+from staniel.broker.admin import health
 from staniel.broker.broker import LOOK_MS
 from staniel.journal import kept_files
 from staniel.journal.disk.replace_file import replace_file
@@ -598,3 +599,26 @@ def test_a_client_that_is_gone_has_made_its_hold_all_the_same() -> None:
     settle(world)
     world.do_tasks()
     assert [hold.name for hold in read_holds(world.disk, "s")] == ["h"]
+
+
+def test_health_names_the_hold_that_fills_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(SMALL)
+    create(world, "archive")
+    create(world, "small", queues=["b"])
+    for _ in range(6):
+        turn_over(world, "q")
+    size = sum(world.broker.spool.keeper.kept.values())
+    reasons = world.broker.health.check(world.now_ms).reasons
+    assert "hold_filling" not in {reason.name.value for reason in reasons}
+    world.disk.capacity_bytes = 3 * size
+    told = {reason.name.value: reason for reason in world.broker.health.check(world.now_ms).reasons}
+    assert f"the hold archive keeps {size:,} bytes without a limit, more than a quarter" in told["hold_filling"].text
+    assert "staniel hold drop archive" in told["hold_filling"].mend
+    monkeypatch.setattr(health, "LARGE_HOLD_SHARE", 10_000)  # the reserve takes nearly all of this disk
+    world.disk.capacity_bytes = world.disk.used_bytes
+    told = {reason.name.value: reason for reason in world.broker.health.check(world.now_ms).reasons}
+    assert "the hold archive keeps" in told["disk_low"].mend and "staniel hold drop archive" in told["disk_low"].mend
+    world.client().puts("x" * 3000)
+    settle(world)
+    told = {reason.name.value: reason for reason in world.broker.health.check(world.now_ms).reasons}
+    assert "staniel hold drop archive" in told["disk_full"].mend

@@ -259,6 +259,7 @@ def source_options(queues: tuple[str, ...], form: str, on_corrupt: str) -> dict[
 @FORMAT
 @ON_CORRUPT
 @click.option("--batch", default="", help="Journal bytes a batch, like 256m. [default: 128m for each core]")
+@click.option("--hold", default="", metavar="NAME", help="Read with this retention hold, and move it.")
 @on_spark
 def archive(
     spool: str,
@@ -268,18 +269,21 @@ def archive(
     form: str,
     on_corrupt: str,
     batch: str,
+    hold: str,
     **spark_options: Any,
 ) -> None:
     """Add new journal records of SPOOL to the Parquet tables in OUT, by queue and day.
 
     Run it again to continue where it stopped, also after a kill. SPOOL may be a pattern like '/data/*/spool': then each
-    spool has a folder host=NAME in OUT.
+    spool has a folder host=NAME in OUT. With --hold (see staniel hold create) a running server keeps every file until
+    it is archived; without, what goes between two runs is counted as lost, by queue.
     """
     with spark_on(**spark_options) as spark:
         from staniel.pipeline.lake.stores import settings_of
         from staniel.pipeline.tasks.archive import archive_each as job
 
         options = source_options(queues, form, on_corrupt) | several | ({"maxBytesPerTrigger": batch} if batch else {})
+        options |= {"hold": hold} if hold else {}
         rows = job(spark, spool, out, options, show_progress("records"), print_note, settings_of(spark))
     print_note(f"{rows:,} records added to {out}")
 

@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 
+from staniel.journal.holds import HOLD_NAME
 from staniel.pipeline.formats.adapters import FORMATS
 from staniel.pipeline.formats.base import OnCorrupt, Reading
 from staniel.pipeline.lake.folders import absolute
@@ -45,6 +46,7 @@ EVERYWHERE = {
 }
 OF_BATCHES = {"useSummaries", "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "id", "archivePath"}
 OF_STREAMS = {
+    "hold",
     "failOnDataLoss",
     "maxBytesPerTrigger",
     "maxOffsetsPerTrigger",
@@ -94,6 +96,9 @@ class JournalOptions:
         self.is_several = names_several or self.has_host or self.ignores_unreachable or self.view == "spools"
         self.queues = QueuePatterns(options)
         self.min_partitions = options.number("minPartitions", 0)
+        self.hold = options.text("hold")
+        if self.hold and HOLD_NAME.fullmatch(self.hold) is None:
+            raise ValueError(f"option hold: {self.hold!r} is not the name of a retention hold")
         self.fail_on_data_loss = options.switch("failOnDataLoss", True)
         self.bytes_a_trigger = options.bytes("maxBytesPerTrigger", 0)
         self.records_a_trigger = options.number("maxOffsetsPerTrigger", 0)

@@ -11,7 +11,8 @@ from pyspark.sql.datasource import InputPartition
 from staniel.pipeline.formats.adapters import FORMATS
 from staniel.pipeline.formats.base import CorruptJournal, Part, Reading, check_values
 from staniel.pipeline.lake.arrow import BATCH_ROWS, constant
-from staniel.pipeline.lake.folders import FileVanished, Folder, folder
+from staniel.pipeline.lake.folders import FileVanished, Folder
+from staniel.pipeline.sources.holding import open_spool
 from staniel.pipeline.sources.offsets import pinned_to
 from staniel.pipeline.sources.spools import SpoolRef, SpoolUnreachable
 
@@ -32,11 +33,16 @@ def fitted(batch: pa.RecordBatch, columns: pa.Schema, host: str = "") -> pa.Reco
 
 
 class JournalPartition(InputPartition):
-    """A task's share of one spool, with everything that the task needs. `host` is the spool's name among several."""
+    """A task's share of one spool, with everything that the task needs. `host` is the spool's name among several;
+    `hold` the retention hold of the reader, "" without one.
+    """
 
-    def __init__(self, path: str, form: str, view: str, parts: list[Part], reading: Reading, host: str = "") -> None:
+    def __init__(
+        self, path: str, form: str, view: str, parts: list[Part], reading: Reading, host: str = "", hold: str = ""
+    ) -> None:
         super().__init__(parts[0].queue)
         self.host = host
+        self.hold = hold
         self.path = path
         self.form = form
         self.view = view
@@ -46,7 +52,7 @@ class JournalPartition(InputPartition):
     def folder(self) -> Folder:
         """Return the folder, pinned to the files that the query was planned with."""
         segments = [segment for part in self.parts for segment in (*part.segments, *(part.fates or ()))]
-        return pinned_to(folder(self.path), FORMATS[self.form](), segments)
+        return pinned_to(open_spool(self.path, self.hold), FORMATS[self.form](), segments)
 
 
 class SharedPartition(InputPartition):

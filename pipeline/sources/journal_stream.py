@@ -35,6 +35,7 @@ from staniel.pipeline.lake.folders import FileVanished, Folder, FolderMissing, L
 from staniel.pipeline.lake.lake import ReadMark
 from staniel.pipeline.lake.names import shown_name
 from staniel.pipeline.lake.watch import ChangeMark, FolderWatch
+from staniel.pipeline.sources.holding import check_hold, has_passed, move_hold, open_spool, passed_files
 from staniel.pipeline.sources.journal_options import Begin, JournalOptions
 from staniel.pipeline.sources.journal_partition import JournalPartition, put_together, read_part
 from staniel.pipeline.sources.offsets import DataLoss, FileOffset, from_json, offset_in, pinned_to, segment_of, to_json
@@ -173,7 +174,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def check(self) -> None:
         """Check that the requested queues exist. Raises ValueError, FolderMissing."""
-        place = folder(self.options.path)
+        place = self._open_spool()
         check_wanted(place, self.options, *list_segments(place, self.options.format))
 
     def initialOffset(self) -> Offset:
@@ -263,7 +264,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return segments[-1].file not in self._changed and is_at_end(segments, start[queue])
 
     def _make_mark(self) -> ChangeMark | None:
-        place = folder(self.options.path)
+        place = self._open_spool()
         if not isinstance(place, LocalFolder):
             return None
         self.watch = self.watch or FolderWatch()
@@ -283,7 +284,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
 
         def marks() -> dict[str, dict[str, ReadMark]]:
-            place = folder(self.options.path)
+            place = self._open_spool()
             form, queues_now = list_segments(place, self.options.format)
             return form.read_marks(place, [queue for queue in queues if queue in queues_now], self.options.reading)
 
@@ -303,7 +304,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         size, (segment, as_of_ms) = self.unread_bytes[queue], self.backlogs[queue]
         records: int | None = None
         with suppress(FileVanished, OSError):
-            place = folder(self.options.path)
+            place = self._open_spool()
             form, _ = list_segments(place, self.options.format)
             end = form.boundary(place, segment, SAMPLE_BYTES, EVERYTHING)
             if end.records:
@@ -328,21 +329,48 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for segment in self._between(place, form, queue, queues.get(queue, []), known, from_json(stop)):
                 mark = offset_in(place, segment, segment.end).mark
                 part = Part(queue, [msgspec.structs.replace(segment, mark=mark)])
-                made = JournalPartition(self.options.path, form.name, "ops", [part], self.options.reading, self.host)
+                made = JournalPartition(
+                    self.options.path, form.name, "ops", [part], self.options.reading, self.host, self.options.hold
+                )
                 yield PinnedPartition(made, self.options.fail_on_data_loss)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_pieces(partition, self.columns)
 
     def commit(self, end: Offset) -> None:
-        """Release nothing: nothing is stored for a batch."""
+        """Let the hold pass the files that were read to their ends: Spark has stored all before this offset."""
+        if why := self.pass_files(end):
+            LOG.warning("the retention hold %s of %s does not move: %s", self.options.hold, self.options.path, why)
+
+    def pass_files(self, end: Offset) -> str:
+        """Let the hold pass the sealed files before this offset. Return why the server has refused, or ""."""
+        options = self.options
+        if not options.hold:
+            return ""
+        hold = check_hold(options.path, options.hold)
+        place, form, queues = self._list_segments(bound=False)
+        read = []
+        for queue, at in sorted(end.items()):
+            segments = queues.get(queue, [])
+            offset = from_json(at)
+            found = segment_of(place, form, segments, offset) or 0
+            is_read = bool(segments) and found == len(segments) - 1 and offset.at == segments[found].end
+            read.append((segments, found + 1 if is_read and not segments[found].live else found))
+        return move_hold(options.path, options.hold, passed_files(hold, read))
 
     def stop(self) -> None:
         """Do nothing: there is nothing to stop."""
 
+    def _open_spool(self) -> Folder:
+        return open_spool(self.options.path, self.options.hold)
+
     def _list_segments(self, bound: bool = True) -> tuple[Folder, FormatAdapter, dict[str, list[JournalSegment]]]:
-        place = folder(self.options.path)
+        place = self._open_spool()
         form, segments = list_segments(place, self.options.format)
+        if self.options.hold:
+            check_hold(self.options.path, self.options.hold)
+            if form.name == "workq":
+                raise ValueError("option hold is for queues, not for the command log of jobs: leave it out")
         place = pinned_to(place, form, chain.from_iterable(segments.values()))
         queues = {name: listed for name, listed in segments.items() if name in self.options.queues}
         if bound:
@@ -394,7 +422,8 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = dict(start)
         if not self.options.fail_on_data_loss and (queues or folder(below(place.url, OWN_FOLDER)).exists()):
             for queue in [queue for queue in start if queue in self.options.queues and not queues.get(queue)]:
-                self.lost[queue] = None  # deleted: its last contents are unknown
+                if not self.options.hold:  # with one, a file goes once it was read
+                    self.lost[queue] = None  # deleted: its last contents are unknown
                 del end[queue]
         for unread, limit in zip(ranges, limits, strict=False):
             self.unread_bytes[unread.queue] = sum(segment.bytes for segment in unread.unread_segments)
@@ -498,6 +527,8 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         at = segment_of(place, form, segments, known)
         if at is not None:
             return at, known.at
+        if self.options.hold and has_passed(check_hold(self.options.path, self.options.hold), known.file):
+            return 0, segments[0].begin if segments else 0  # of a queue that was deleted, and created again
         missing = form.missing(place, segments, known.last_id)
         if missing == 0:
             return 0, segments[0].begin

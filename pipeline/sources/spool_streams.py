@@ -186,7 +186,10 @@ class SpoolStreams(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_pieces(partition, self.columns)
 
     def commit(self, end: Offset) -> None:
-        """Release nothing: nothing is stored for a batch."""
+        """Let the holds pass what was read, if the stream has any: Spark has stored all before this offset."""
+        for host, stop in end.items() if self.options.hold else ():
+            if host in self._reached:
+                self._reached[host].stream.commit(stop)
 
     def stop(self) -> None:
         """Do nothing: there is nothing to stop."""

@@ -140,6 +140,8 @@ def archive(
                     f"{queue}: {_lost(stream.lost[queue])} of its journal gone before it was read; the archive goes on"
                 )
             start = end
+            if why := stream.pass_files(end):
+                warn(f"the retention hold {options.hold} does not move, and goes on keeping what is archived: {why}")
             some = sum(part.rows for part in written)
             rows += some
             tell({"batch": lake.entry.batch, "rows": rows, "rate": round(some / max(monotonic() - began, 0.001))})

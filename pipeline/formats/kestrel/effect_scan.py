@@ -6,6 +6,7 @@ journal/kestrel/replay.py; property tests compare the two.
 
 from __future__ import annotations
 
+import numpy as np
 from msgspec import Struct
 
 from staniel.journal.errors import IncompleteRecord
@@ -39,11 +40,13 @@ from staniel.journal.kestrel.records import (
     Record,
     decode,
 )
+from staniel.pipeline.formats.kestrel.item_runs import ItemRun, RunKind, read_run
 from staniel.queues.item import ID_SHIFT
 from staniel.queues.xids import XID_MAX, XID_MIN, next_xid
 
 MARK_EVERY = 1024  # items: the most heads that are read to find one again
 ANY_LINE = 1 << 62
+SINGLE_BYTES_MIN = 1 << 13  # how much is read record by record before a run is looked for again; then twice as much
 LINE = Origin.LINE
 NO_SPAN = (1 << 40, 1 << 40)
 Held = Symbol | int  # a number in the line stands for an item that was never reserved
@@ -128,9 +131,19 @@ class EffectScan:
         knows too little; the scan cannot be used after these two.
         """
         at, end = 0, len(data)
+        single_bytes = SINGLE_BYTES_MIN
         try:
-            while (at := self._common(data, at, end + rest_bytes)) < end:
-                at = self._other(data, at, end, rest_bytes)
+            while at < end:
+                until = at  # the next item may begin a run
+                if data[at] == ADDX:
+                    until = self._run(data, at)
+                    if until > at:
+                        at, single_bytes = until, SINGLE_BYTES_MIN
+                        continue
+                    until, single_bytes = at + single_bytes, 2 * single_bytes
+                at = self._common(data, at, until, end + rest_bytes)
+                if at < end and (at < until or data[at] != ADDX):
+                    at = self._other(data, at, end, rest_bytes)
         except IncompleteRecord:
             pass
         finally:
@@ -139,8 +152,45 @@ class EffectScan:
             self._saves_to -= at
         return at
 
-    def _common(self, data: bytes, at: int, limit: int) -> int:
-        """Read common records until one needs the general decoder, and return where that record starts."""
+    def _run(self, data: bytes, at: int) -> int:
+        """Read a run of items, and return where it ends: at `at` if there is none, or if its reads may not be of the
+        head of the line.
+        """
+        run = read_run(data, at)
+        if run is None:
+            return at
+        ahead, opened = self._taken - self._added, 0 if run.kind is RunKind.PUTS else len(run.starts)
+        if opened:
+            if self._front or self._named or ahead - 1 >= self._line:
+                return at
+            if run.xids:
+                known = self._opens.keys(), self._closed, self.entry.opens
+                if any(some and not some.isdisjoint(run.xids) for some in known):
+                    return at
+                self._are_absent(run.xids[0], run.xids[-1])
+                self._set_counter(run.xids[-1])
+            self._need = max(self._need, ahead)
+        self._note_times(run)
+        self._expiring += run.expiring
+        self._blocks_bytes += run.blocks_bytes
+        self._added += len(run.starts)
+        self._taken += opened
+        return run.stop
+
+    def _note_times(self, run: ItemRun) -> None:
+        """Note the marks and the times of the next items."""
+        facts, count, first = self.facts, len(run.starts), self._added
+        floors = np.maximum.accumulate((run.added_ms << ID_SHIFT) - np.arange(first, first + count))
+        for number in range(self._next_mark, first + count, MARK_EVERY):
+            at = number - first
+            floor = max(self._id_floor, int(floors[at - 1])) if at else self._id_floor
+            self._next_mark = self._mark(int(run.starts[at]), number, floor)
+        self._id_floor = max(self._id_floor, int(floors[-1]))
+        facts.newest_ms = max(facts.newest_ms, int(run.added_ms.max()))
+        facts.oldest_ms = min(facts.oldest_ms, int(run.added_ms.min()))
+
+    def _common(self, data: bytes, at: int, until: int, limit: int) -> int:
+        """Read common records up to one for the general decoder, or an item from byte `until` on. Return its byte."""
         end, front, opens, closed, line = len(data), self._front, self._opens, self._closed, self._line
         unpack, unpack_xid, open_before = ADDX_BODY.unpack_from, XID_BODY.unpack_from, self.entry.opens
         added, opened, need, size_sum = self._added, self._taken, self._need, self._blocks_bytes
@@ -151,7 +201,7 @@ class EffectScan:
             op = data[at]
             if op == ADDX and end - at >= ADDX_HEAD_BYTES:
                 size, added_ms, expires_ms = unpack(data, at + 1)
-                if size < BLOCK_HEAD_BYTES or at + SIZE_END + size > limit:
+                if at >= until or size < BLOCK_HEAD_BYTES or at + SIZE_END + size > limit:
                     break
                 if added == mark:
                     mark = self._mark(at, added, id_floor)
@@ -377,11 +427,14 @@ class EffectScan:
         self._touched = True
 
     def _is_absent(self, xid: int) -> None:
+        self._are_absent(xid, xid)
+
+    def _are_absent(self, first: int, last: int) -> None:
         spans = self._absent
-        if spans and spans[-1][1] == xid - 1:
-            spans[-1] = (spans[-1][0], xid)
+        if spans and spans[-1][1] == first - 1:
+            spans[-1] = (spans[-1][0], last)
         else:
-            spans.append((xid, xid))
+            spans.append((first, last))
 
 
 def symbol_of(held: Held) -> Symbol:

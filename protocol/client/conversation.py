@@ -37,6 +37,7 @@ from staniel.protocol.client.replies import (
 from staniel.protocol.client.requests import FINALS, PARSERS, WRITERS, encode, read
 from staniel.protocol.memcache import requests as memcache
 from staniel.protocol.memcache.requests import Request
+from staniel.protocol.words import INT32_MAX
 
 __all__ = ["Conversation", "ConversationState", "encode", "read"]
 
@@ -124,7 +125,9 @@ class Conversation:
                 self._expected.popleft()
                 return [whole]
         replies: list[Reply] = []
-        at = self._read_alike(data, replies) if len(self._expected) > 1 else 0
+        at = 0
+        if len(self._expected) > 1:
+            at = self._read_items(data, self._read_alike(data, replies), replies)
         while at < len(data) and self._state is ConversationState.OPEN:
             at = self._read(data, at, replies)
         return replies
@@ -150,6 +153,30 @@ class Conversation:
             self._expected.popleft()
         replies += [final] * count
         return count * len(line)
+
+    def _read_items(self, data: bytes, at: int, replies: list[Reply]) -> int:
+        """Read whole items that are the replies to the next gets: what `_read` does with each, in half the time. Return
+        where the first reply starts that is not such an item.
+        """
+        if self._state is not ConversationState.OPEN:
+            return at
+        expected, match, keys = self._expected, VALUE_LINE.match, tuple[bytes, ...]()
+        last: Request | None = None
+        while expected and isinstance(request := expected[0], memcache.Get):
+            head = match(data, at)
+            if head is None:
+                break
+            key, flags, length, number = head.groups()
+            if request is not last:  # many reads are often one request, repeated
+                last, keys = request, (request.key, request.key.partition(b"/")[0])
+            start = head.end()
+            stop = start + int(length)
+            if key not in keys or not data.startswith(b"\r\nEND\r\n", stop) or stop - start > INT32_MAX:
+                break
+            expected.popleft()
+            replies.append(Item(data[start:stop], int(flags), None if number is None else int(number), key))
+            at = stop + 7
+        return at
 
     def _read(self, data: bytes, at: int, replies: list[Reply]) -> int:
         """Read one line, with the block that belongs to it. Return where the next line starts."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -257,6 +259,37 @@ def test_the_short_way_to_read_an_item_reads_nothing_else_than_the_conversation(
     short = read_item(said, request)
     if short is not None:
         assert talk(said, request) == [short]
+
+
+@given(
+    st.lists(
+        st.sampled_from([read("q", open=True), read("q"), read("p", open=True), *MANY[:2]]), min_size=2, max_size=6
+    ),
+    st.lists(item_replies | st.sampled_from([*[b"VALUE q/open 1 3 5\r\nabc\r\nEND\r\n"] * 4, *ENDED]), max_size=7),
+    st.integers(0, 30),
+)
+def test_items_that_are_read_together_are_those_that_are_read_singly(
+    requests: list[Request], said: list[bytes], lacking: int
+) -> None:
+    together, singly = Conversation(), Conversation()
+    data = b"".join(said)
+    data = data[: len(data) - lacking]
+    with patch.object(Conversation, "_read_items", lambda self, data, at, replies: at):
+        singly.send(*requests)
+        expected = singly.receive(data)
+    together.send(*requests)
+    assert together.receive(data) == expected
+    assert together.state is singly.state and together.unanswered == singly.unanswered
+    assert together.pending_bytes == singly.pending_bytes
+
+
+def test_many_items_are_heard_together() -> None:
+    said = b"".join(b"VALUE q/open 7 3 %d\r\nabc\r\nEND\r\n" % number for number in range(5)) + b"END\r\n"
+    conversation = Conversation()
+    conversation.send(*[read("q", open=True, with_id=True)] * 6)
+    with patch.object(Conversation, "_read_item", None):
+        replies = conversation.receive(said)
+    assert replies == [*(Item(b"abc", 7, number, b"q/open") for number in range(5)), Answer.END]
 
 
 def test_the_usual_item_is_read_in_the_short_way() -> None:

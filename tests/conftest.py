@@ -67,6 +67,7 @@ WITH_SPARK = tuple(
             "analytics",
             "journal_source",
             "names",
+            "holds",
             "cli",
             "access",
         ),

@@ -36,7 +36,7 @@ ORDER_S_MAX = 120.0
 
 
 class HoldLost(ValueError):
-    """There is no such hold, or it was dropped: files may be missing that its holder has not read."""
+    """A hold that is not there, or was dropped: files may be missing that its holder has not read."""
 
 
 class HeldFolder(LocalFolder):
@@ -101,16 +101,16 @@ def check_hold(path: str, hold: str) -> Hold:
         raise ValueError(f"option hold is for a spool in a local folder, with its server; not for {path}")
     if not os.path.isdir(f"{path}/{OWN_FOLDER}"):
         raise ValueError(f"option hold: {path} is no spool: it has no folder {OWN_FOLDER}")
-    found = [each for each in read_holds(OsFs(), path) if each.name == hold]
-    if not found:
+    present = [known for known in read_holds(OsFs(), path) if known.name == hold]
+    if not present:
         create = f"staniel hold create {hold} --spool {path}"
         raise HoldLost(f"there is no retention hold {hold!r} in {path}: {create}; it keeps files from then on")
-    if found[0].state is not HoldState.ACTIVE:
+    if present[0].state is not HoldState.ACTIVE:
         raise HoldLost(
-            f"the retention hold {hold!r} of {path} was dropped: {found[0].why}. Files may be missing: read on once"
+            f"the retention hold {hold!r} of {path} was dropped: {present[0].why}. Files may be missing: read on once"
             f" without option hold, which counts what is lost, then: staniel hold create {hold} --spool {path}"
         )
-    return found[0]
+    return present[0]
 
 
 def passed_files(hold: Hold, read: Iterable[tuple[list[JournalSegment], int]]) -> list[str]:

@@ -353,9 +353,10 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for queue, at in sorted(end.items()):
             segments = queues.get(queue, [])
             offset = from_json(at)
-            found = segment_of(place, form, segments, offset) or 0
-            is_read = bool(segments) and found == len(segments) - 1 and offset.at == segments[found].end
-            read.append((segments, found + 1 if is_read and not segments[found].live else found))
+            count = segment_of(place, form, segments, offset) or 0
+            if segments and count == len(segments) - 1 and not segments[-1].live and offset.at == segments[-1].end:
+                count += 1  # the last file of a queue that is deleted
+            read.append((segments, count))
         return move_hold(options.path, options.hold, passed_files(hold, read))
 
     def stop(self) -> None:

@@ -301,8 +301,7 @@ def test_a_backup_of_a_cluster_becomes_another_cluster_with_new_ids(machines: Ma
         member.config.write_text(member.config.read_text().replace('name = "test"', 'name = "test-2"'))
     first.start()
     second.start()
-    servers.wait_for(lambda: first.role == "waiting", "it waits")
-    assert ask(first, "cluster", "init").returncode == 0
+    servers.wait_for(lambda: first.call("/cluster/init", {})[0] == 202, "the cluster is made")
     servers.wait_until_whole()
     assert old.isdisjoint(first.status["in_sync"]) and len(first.status["in_sync"]) == 2
     assert get(first) == "an item" and get(first) is None

@@ -124,6 +124,7 @@ HELD: dict[ReasonName, Holds] = {
         for name in (
             ReasonName.NOT_LEADER,
             ReasonName.SET_TOO_SMALL,
+            ReasonName.MEMBERS_MISSING,
             ReasonName.UNFIT,
             ReasonName.ETCD_UNREACHABLE,
             ReasonName.ETCD_RESTORED,

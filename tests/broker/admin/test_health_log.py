@@ -37,7 +37,7 @@ def changed(owner: Any, name: str, value: object) -> Iterator[None]:
 @contextmanager
 def has_hold(world: World, hold: Hold, size: int = 0) -> Iterator[None]:
     keeper = world.broker.spool.keeper
-    with changed(keeper, "holds", (hold,)), changed(keeper, "sizes", {hold.name: {"h~q.1": size}}):
+    with changed(keeper, "holds", (hold,)), changed(keeper, "totals", lambda name: (1, size)):
         yield
 
 

@@ -62,7 +62,7 @@ from staniel.broker.unsent_items import UnsentItems
 from staniel.broker.users import UNIX, Logins, Users
 from staniel.broker.wall_clock import WallClock
 from staniel.journal.background import BackgroundTask
-from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES, Space
+from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
 from staniel.journal.disk.fs import SHORT_ERRNOS, Fs
 from staniel.journal.kestrel.log import Log
 from staniel.journal.libkestrel.appender import Appender
@@ -614,11 +614,10 @@ class Broker:
 
     def make_room(self, now_ms: int) -> bool:
         """Release the ballast for what another part must write. Return False if there is none."""
-        if self.group.ballast.space is not Space.AMPLE:
-            return False
-        self.group.release_ballast()
-        self._note_full_disk(now_ms)
-        return True
+        has_made = self.group.make_room()
+        if has_made:
+            self._note_full_disk(now_ms)
+        return has_made
 
     def _submit_redo_tasks(self) -> None:
         redo = self.group.redo

@@ -345,15 +345,13 @@ class GroupCommit:
         try:
             write()
         except OSError as error:
-            if error.errno not in FULL_ERRNOS or self.ballast.space is not Space.AMPLE:
+            if error.errno not in FULL_ERRNOS or not self.make_room():
                 raise
-            self.release_ballast()
             write()
 
     def _release_ballast_and_retry(self, error: OSError, write: Callable[[], T], path: str) -> T:
-        if error.errno not in FULL_ERRNOS or self.ballast.space is not Space.AMPLE:
+        if error.errno not in FULL_ERRNOS or not self.make_room():
             raise JournalFailure(f"cannot write {path}: {described(error)}") from error
-        self.release_ballast()
         return self.write_or_release_ballast(write, path)
 
     def _check(self, file: File, now_ms: int) -> None:
@@ -378,6 +376,13 @@ class GroupCommit:
         if due_ms < self._later.get(file, NEVER_MS) or file not in self._later:
             self._later[file] = due_ms
             self._next_due_ms = min(self._next_due_ms, due_ms)
+
+    def make_room(self) -> bool:
+        """Release the ballast on a full disk. Return False if there is none."""
+        if self.ballast.space is not Space.AMPLE:
+            return False
+        self.release_ballast()
+        return True
 
     def release_ballast(self) -> None:
         """Release the ballast, because the disk is full. Nothing that grows the spool is admitted from now on."""

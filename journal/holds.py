@@ -28,7 +28,7 @@ from enum import Enum
 from fnmatch import fnmatchcase
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from staniel.journal.disk.fs import MISSING, Fs, Reader
 from staniel.journal.kestrel import files as kestrel_files
@@ -167,6 +167,11 @@ def move_error(hold: Hold, passed: Mapping[str, str], is_sealed: Callable[[FileP
         if place.number != before and not is_sealed(place):
             return f"{queue}: there is no sealed file {name}"
     return ""
+
+
+def dropped(hold: Hold, why: str) -> Hold:
+    """Return the hold as one that was dropped, and has passed nothing."""
+    return structs.replace(hold, state=HoldState.DROPPED, passed={}, why=why)
 
 
 def encode(holds: Iterable[Hold]) -> bytes:

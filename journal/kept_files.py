@@ -20,8 +20,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
-from msgspec import structs
-
 from staniel.journal.disk.fs import MISSING, Fs, is_there, remove_each, try_to_remove
 from staniel.journal.disk.quarantine import UNDECODABLE, quarantine
 from staniel.journal.disk.replace_file import replace_file
@@ -35,6 +33,7 @@ from staniel.journal.holds import (
     Hold,
     HoldState,
     decode,
+    dropped,
     encode,
     holds_queue,
     kept_name,
@@ -376,13 +375,8 @@ def end_holds(fs: Fs, folder: str, jobs: str, why: str) -> None:
     with suppress(ValueError):  # a start tells of a damaged file: there are no holds then
         holds = read_holds(fs, folder)
         if any(hold.state is HoldState.ACTIVE for hold in holds):
-            dropped = [
-                structs.replace(hold, state=HoldState.DROPPED, passed={}, why=why)
-                if hold.state is HoldState.ACTIVE
-                else hold
-                for hold in holds
-            ]
-            replace_file(fs, f"{own}/{NAME}", encode(dropped))
+            ended = [dropped(hold, why) if hold.state is HoldState.ACTIVE else hold for hold in holds]
+            replace_file(fs, f"{own}/{NAME}", encode(ended))
     for target in [f"{own}/{KEPT}", *([f"{jobs}/{JOBS_KEPT}"] if jobs else [])]:
         with suppress(*MISSING):
             try_to_remove(fs, target, [name for name, regular in fs.list(target) if regular and kept_place(name)])

@@ -21,7 +21,6 @@ from msgspec import Struct, structs
 
 from staniel.broker.events import EventSink, Level, RateLimitedSink
 from staniel.journal.background import CallbackTask, TaskQueue
-from staniel.journal.disk.ballast import Space
 from staniel.journal.disk.fs import FULL_ERRNOS, is_missing, is_there
 from staniel.journal.disk.refusals import described, remedy_in_service
 from staniel.journal.holds import (
@@ -30,6 +29,7 @@ from staniel.journal.holds import (
     FilePlace,
     Hold,
     HoldState,
+    dropped,
     hold_error,
     holds_queue,
     kept_name,
@@ -254,8 +254,7 @@ class Holds:
         return {hold.name: size for hold, size in sizes if 0 < hold.max_bytes < size}
 
     def _dropped(self, hold: Hold, size: int) -> Hold:
-        why = f"its files had {size:,} bytes, and max_bytes is {hold.max_bytes:,}"
-        return structs.replace(hold, state=HoldState.DROPPED, passed={}, why=why)
+        return dropped(hold, f"its files had {size:,} bytes, and max_bytes is {hold.max_bytes:,}")
 
     def _ask(self, change: Change, then: Then, *, tries: bool = False, frees: bool = False) -> None:
         """Carry out `change` after the earlier ones. `tries`: check first that files can be kept. `frees`: it makes
@@ -285,9 +284,7 @@ class Holds:
 
     def _saved(self, asked: Asked, holds: tuple[Hold, ...], error: OSError | None, now_ms: int) -> None:
         self._is_changing = False
-        group = self._spool.group
-        if error is not None and error.errno in FULL_ERRNOS and asked.frees and group.ballast.space is Space.AMPLE:
-            group.release_ballast()
+        if error is not None and error.errno in FULL_ERRNOS and asked.frees and self._spool.group.make_room():
             self._submit(asked._replace(frees=False), holds)
             return
         if error is None:

@@ -408,7 +408,7 @@ class Driver:
             if number <= acknowledged:
                 break
             size, oldest = size + count, at
-        return max(0, last - acknowledged), size, round(1000 * (now - oldest))
+        return last - acknowledged, size, round(1000 * (now - oldest))
 
     def forget_written(self, upto: int) -> None:
         """Forget when records up to this number were written."""

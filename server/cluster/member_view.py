@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from staniel.broker.config.schema import ClusterSettings
 from staniel.cluster.durable import Fitness
 from staniel.cluster.follower import FollowerState
@@ -133,22 +135,13 @@ def followers_of(
     ids = (set(listed) | leader.members | set(peers)) - {driver.kept.member_id}
     views = []
     for member_id in sorted(ids):
-        peer, entry = peers.get(member_id), listed.get(member_id)
+        peer = peers.get(member_id)
         receives = peer is not None and peer.state in (PeerState.FOLLOWING, PeerState.COPYING)
         lag = driver.lag_of(leader.needed_by(peer)) if peer is not None and receives else (None, None, None)
+        state = peer.state.value if peer is not None else ""
+        view = view_of(member_id, listed.get(member_id), state, in_set=member_id in leader.members)
         views.append(
-            FollowerStatus(
-                id=member_id.hex(),
-                name=entry.name if entry is not None else "",
-                address=entry.clients if entry is not None else "",
-                in_set=member_id in leader.members,
-                is_connected=peer is not None,
-                state=peer.state.value if peer is not None else "gone",
-                lag_records=lag[0],
-                lag_bytes=lag[1],
-                lag_ms=lag[2],
-                may_lead=member_id in heirs,
-            )
+            structs.replace(view, lag_records=lag[0], lag_bytes=lag[1], lag_ms=lag[2], may_lead=member_id in heirs)
         )
     return views
 
@@ -163,19 +156,21 @@ def others_of(
     if key is None:
         return []
     listed = {**expected_of(known, entries), **entries}
-    ids = (set(listed) | set(key.members) | {key.leader_id}) - {driver.kept.member_id}
-    views = []
-    for member_id in sorted(ids, key=lambda member_id: (member_id != key.leader_id, member_id)):
-        entry = listed.get(member_id)
-        state = "leads" if member_id == key.leader_id else "in etcd"
-        views.append(
-            FollowerStatus(
-                id=member_id.hex(),
-                name=entry.name if entry is not None else "",
-                address=entry.clients if entry is not None else "",
-                in_set=member_id in key.members,
-                is_connected=member_id in entries,
-                state=state if member_id in entries else "gone",
-            )
-        )
-    return views
+    ids = (set(listed) | set(key.members)) - {driver.kept.member_id}
+    states = {member_id: "leads" if member_id == key.leader_id else "in etcd" for member_id in entries}
+    return [
+        view_of(member_id, listed.get(member_id), states.get(member_id, ""), in_set=member_id in key.members)
+        for member_id in sorted(ids, key=lambda member_id: (member_id != key.leader_id, member_id))
+    ]
+
+
+def view_of(member_id: bytes, entry: MemberEntry | None, state: str, *, in_set: bool) -> FollowerStatus:
+    """Return what is told of another member. `state`: "" if it is not connected, or not in etcd."""
+    return FollowerStatus(
+        id=member_id.hex(),
+        name=entry.name if entry is not None else "",
+        address=entry.clients if entry is not None else "",
+        in_set=in_set,
+        is_connected=bool(state),
+        state=state or "gone",
+    )

@@ -11,7 +11,7 @@ _LENGTH = Struct("!i")
 LENGTH_BYTES = _LENGTH.size
 
 
-def frame_length(data: bytes, at: int) -> int:
+def frame_length(data: bytes | bytearray, at: int) -> int:
     """Return the length that the frame at `at` announces. It may be negative."""
     (size,) = _LENGTH.unpack_from(data, at)
     assert isinstance(size, int)
@@ -46,15 +46,14 @@ class Frames:
 
         After such a length the next frame cannot be found.
         """
-        if len(self._buffer) < _LENGTH.size:
+        if len(self._buffer) < LENGTH_BYTES:
             return None
-        (size,) = _LENGTH.unpack_from(self._buffer)
-        assert isinstance(size, int)
+        size = frame_length(self._buffer, 0)
         if not 0 < size <= self.bytes_max:
             return size
-        end = _LENGTH.size + size
+        end = LENGTH_BYTES + size
         if len(self._buffer) < end:
             return None
-        frame = bytes(memoryview(self._buffer)[_LENGTH.size : end])
+        frame = bytes(memoryview(self._buffer)[LENGTH_BYTES:end])
         del self._buffer[:end]
         return frame

@@ -21,6 +21,7 @@ from staniel.journal.holds import (
     Hold,
     HoldState,
     holds_queue,
+    kept_name,
     kept_place,
     passed_number,
     place_of,
@@ -74,7 +75,6 @@ class HeldFolder(LocalFolder):
 
     def open(self, name: str) -> OpenFile:
         """Open a file. Another one may have its name now, a pack for instance, but it was kept before that."""
-        file = None
         try:
             file = super().open(name)
         except FileVanished:
@@ -87,7 +87,7 @@ class HeldFolder(LocalFolder):
         return kept
 
     def _kept_name(self, name: str) -> str:
-        return f"{self.hold}~{real_name(name)}"
+        return kept_name(self.hold, real_name(name))
 
 
 def open_spool(path: str, hold: str) -> Folder:
@@ -145,20 +145,11 @@ def _place(segment: JournalSegment) -> FilePlace | None:
 
 def move_hold(path: str, hold: str, files: list[str]) -> str:
     """Have the server pass these files. Return why it has refused, or ""."""
+    order = [sys.executable, "-m", "staniel", "hold", "move", "--spool", path, hold]
     for begin in range(0, len(files), AT_ONCE):
-        order = [
-            sys.executable,
-            "-m",
-            "staniel",
-            "hold",
-            "move",
-            "--spool",
-            path,
-            hold,
-            *files[begin : begin + AT_ONCE],
-        ]
+        some = files[begin : begin + AT_ONCE]
         try:
-            ran = subprocess.run(order, capture_output=True, text=True, timeout=ORDER_S_MAX, check=False)
+            ran = subprocess.run([*order, *some], capture_output=True, text=True, timeout=ORDER_S_MAX, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
             return str(error)
         if ran.returncode:

@@ -345,9 +345,11 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def pass_files(self, end: Offset) -> str:
         """Let the hold pass the sealed files before this offset. Return why the server has refused, or ""."""
         options = self.options
-        if not options.hold:
-            return ""
-        hold = check_hold(options.path, options.hold)
+        return (
+            move_hold(options.path, options.hold, self._retry(lambda: self._files_before(end))) if options.hold else ""
+        )
+
+    def _files_before(self, end: Offset) -> list[str]:
         place, form, queues = self._list_segments(bound=False)
         read = []
         for queue, at in sorted(end.items()):
@@ -357,7 +359,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if segments and count == len(segments) - 1 and not segments[-1].live and offset.at == segments[-1].end:
                 count += 1  # the last file of a queue that is deleted
             read.append((segments, count))
-        return move_hold(options.path, options.hold, passed_files(hold, read))
+        return passed_files(check_hold(self.options.path, self.options.hold), read)
 
     def stop(self) -> None:
         """Do nothing: there is nothing to stop."""

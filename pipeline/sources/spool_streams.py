@@ -187,7 +187,7 @@ class SpoolStreams(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: Offset) -> None:
         """Let the holds pass what was read, if the stream has any: Spark has stored all before this offset."""
-        for host, stop in end.items() if self.options.hold else ():
+        for host, stop in end.items():
             if host in self._reached:
                 self._reached[host].stream.commit(stop)
 
